@@ -198,6 +198,22 @@ pub struct ObjectLoad {
     pub owned: u64,
     /// As many fit.
     pub limit: u32,
+    /// What it holds.
+    #[serde(default)]
+    pub holds: Holds,
+}
+
+/// What a state object holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holds {
+    /// Entries of flows, each of which one switch has at a time.
+    #[default]
+    Flows,
+    /// Entries that belong to no switch more than to another one: `owned` is 0.
+    Entries,
+    /// Cells that are there from the beginning, `limit` of them: `flows` and `owned` are 0.
+    Cells,
 }
 
 /// The clock of bpf_ktime_get_ns.

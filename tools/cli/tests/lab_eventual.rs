@@ -40,6 +40,17 @@ fn is_clean(lab: &TestLab, switch: &str, lives: u32) {
     assert!(text.contains(&lives), "{switch}: {text}");
 }
 
+/// What a switch's `shared status` tells of its group, and the exit code of the command.
+fn status(lab: &TestLab, switch: &str) -> (serde_json::Value, Option<i32>) {
+    let out = common::stateplane(&["shared", "status", "--json"]);
+    let all = common::json(&String::from_utf8_lossy(&out.stdout));
+    let name = format!("{}-{switch}", lab.name);
+    let own = all.as_array().and_then(|all| all.iter().find(|it| it["switch"] == name.as_str()));
+    let groups = own.and_then(|it| it["shared_eventual"].as_array()).expect("the switch's groups");
+    let main = groups.iter().find(|it| it["group"] == "main").expect("the group");
+    (main.clone(), out.status.code())
+}
+
 #[test]
 fn four_switches_converge() {
     if skip() {
@@ -55,11 +66,24 @@ fn four_switches_converge() {
     };
     write(&mut truth, 1, 1000);
     converge(&lab, &[1, 2, 3, 4], &truth);
+    let (load, code) = status(&lab, "s1");
+    assert_eq!((&load["held_up"], code), (&serde_json::Value::Null, Some(0)), "{load}");
+    assert!(load["bytes_per_s"].as_u64() > Some(0), "{load}");
+    assert!(load["memory_bytes"].as_u64() > Some(0), "{load}");
 
-    // Gossip goes round a link that is cut.
+    // Gossip goes round a link that is cut. Both ends say so.
     lab.link("down", "s1", "s2");
     write(&mut truth, 3, 500);
     converge(&lab, &[1, 2, 3, 4], &truth);
+    wait_for("s1 does not hear s2", || {
+        status(&lab, "s1").0["held_up"] == serde_json::json!(["10.9.0.2"])
+    });
+    let (load, code) = status(&lab, "s1");
+    assert_eq!(code, Some(1), "{load}");
+    assert!(load["age_ms"].as_u64() > Some(500), "{load}");
+    let text = String::from_utf8(common::stateplane(&["shared", "status"]).stdout);
+    let text = text.expect("text");
+    assert!(text.contains("group main: nothing comes from 10.9.0.2"), "{text}");
     lab.link("up", "s1", "s2");
     write(&mut truth, 5, 500);
     converge(&lab, &[1, 2, 3, 4], &truth);

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
 use switch_agent::load::ViewsKnown;
-use switch_agent::system::ObjectLoad;
+use switch_agent::system::{Holds, ObjectLoad};
 use switch_agent::{Context, Result, Running, System, client};
 use wire::{Control, KeyRing, Member, ShardView, SwitchLoad, Views};
 
@@ -143,7 +143,7 @@ impl Running for Counting {
 
     fn objects(&self) -> Vec<ObjectLoad> {
         let (name, consistency) = ("ingress.toy".to_owned(), "gossip".to_owned());
-        vec![ObjectLoad { name, consistency, flows: 2, owned: 1, limit: 8 }]
+        vec![ObjectLoad { name, consistency, flows: 2, owned: 1, limit: 8, holds: Holds::Flows }]
     }
 
     fn status(&self) -> Map<String, Value> {

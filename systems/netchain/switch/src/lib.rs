@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use switch_agent::config::Config;
 use switch_agent::drops::Drops;
-use switch_agent::system::{ObjectLoad, now_ns};
+use switch_agent::system::{Holds, ObjectLoad, now_ns};
 use switch_agent::{Context, Result, Running, System};
 use windows::Windows;
 use wire::KeyRing;
@@ -283,6 +283,7 @@ impl Running for Objects {
             flows: used.into(),
             owned: used.into(),
             limit: object.capacity,
+            holds: Holds::Flows,
         };
         let slots = self.fills.iter().map(|it| load(&it.object, "chain", it.count()));
         let windows = self.windows.iter().map(|it| load(&it.object, "local", it.clients()));

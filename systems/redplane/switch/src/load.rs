@@ -8,7 +8,7 @@ use crate::system::Switch;
 use manifest::StateObject;
 use serde::{Deserialize, Serialize};
 use state_protocol::objects::objects;
-use switch_agent::system::{ObjectLoad, now_ns};
+use switch_agent::system::{Holds, ObjectLoad, now_ns};
 
 /// What `stateplane status` shows of RedPlane, beside what it shows of any switch.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -67,6 +67,7 @@ impl Switch {
             consistency: consistency(object).to_owned(),
             flows: held.flows,
             owned: held.owned,
+            holds: Holds::Flows,
             limit: object.capacity,
         };
         objects(self.dataplane.manifest()).zip(held).map(load).collect()

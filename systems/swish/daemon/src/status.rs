@@ -5,7 +5,7 @@ use controller::shell::Kept;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_controller::{MemberStatus, Stage};
-use swish_protocol::control::Report;
+use swish_protocol::control::{NO_BOUND, Report};
 
 /// How the controller and the groups are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,13 +38,20 @@ pub struct GroupStatus {
     /// With SRO: batches that the head has written, and those of them that all members have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batches: Option<(u64, u64)>,
-    /// Since it began.
+    /// Since it began; with EWO, since a member heard the one that is silent for longest.
     pub age_ms: u64,
     /// r = 2NB: updates that a packet misses at the most.
     pub relaxation: u64,
+    /// A member has no `bound`: r says nothing.
+    #[serde(default)]
+    pub unbounded: bool,
     /// The window has stood still for so long.
     pub still_ms: u64,
-    /// Pairs of members that hold the window up: the first lacks messages of the second.
+    /// Its variables have EWO: there are no windows.
+    #[serde(default)]
+    pub eventual: bool,
+    /// Pairs of members that hold the window up: the first lacks messages of the second. With EWO, the
+    /// first hears nothing of the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_up: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Switches that are in a newer view than the database has, each with its view.
@@ -121,12 +128,9 @@ fn group(rules: &Switches, name: &str, now_ns: u64) -> Option<GroupStatus> {
     let reports: Vec<&Report> =
         members.iter().filter(alive).filter_map(|it| it.report.as_ref()).collect();
     let address = |number: u32| members.iter().find(|it| it.number == number).map(|it| it.address);
-    let pairs = |report: &&Report| -> Vec<(Ipv4Addr, Ipv4Addr)> {
-        let lacks = (0..u64::BITS).filter(|number| report.lacks >> number & 1 == 1);
-        lacks.filter_map(|number| Some((report.switch, address(number)?))).collect()
-    };
     let still_ms = reports.iter().map(|it| it.still_ms).min().unwrap_or(0);
-    let held_up = reports.iter().filter(|_| still_ms >= 100).flat_map(pairs);
+    let eventual = reports.iter().any(|it| it.eventual.is_some());
+    let ages = reports.iter().map(|it| it.load.age_ms);
     let ahead = members.iter().filter(|it| it.unknown);
     let ahead = ahead.filter_map(|it| Some((it.address, it.report.as_ref()?.view)));
     Some(GroupStatus {
@@ -145,13 +149,27 @@ fn group(rules: &Switches, name: &str, now_ns: u64) -> Option<GroupStatus> {
         batches: (reports.iter().filter_map(|it| it.chain))
             .map(|it| (it.applied, it.committed))
             .max(),
-        age_ms: reports.iter().map(|it| it.load.age_ms).min().unwrap_or(0),
+        age_ms: if eventual { ages.max() } else { ages.min() }.unwrap_or(0),
         relaxation: reports.iter().fold(0, |r, it| r.saturating_add(2 * it.load.bound)),
+        unbounded: reports.iter().any(|it| it.load.bound >= NO_BOUND),
         still_ms,
-        held_up: held_up.filter(|(one, other)| one != other).collect(),
+        eventual,
+        held_up: if eventual || still_ms >= 100 { lacking(&reports, address) } else { vec![] },
         ahead: ahead.collect(),
         switches: members.iter().map(|it| switch(rules, name, it, dead_ns)).collect(),
     })
+}
+
+/// Who lacks what from whom.
+fn lacking(
+    reports: &[&Report],
+    address: impl Fn(u32) -> Option<Ipv4Addr>,
+) -> Vec<(Ipv4Addr, Ipv4Addr)> {
+    let pairs = |report: &&Report| -> Vec<(Ipv4Addr, Ipv4Addr)> {
+        let lacks = (0..u64::BITS).filter(|number| report.lacks >> number & 1 == 1);
+        lacks.filter_map(|number| Some((report.switch, address(number)?))).collect()
+    };
+    reports.iter().flat_map(pairs).filter(|(one, other)| one != other).collect()
 }
 
 fn switch(rules: &Switches, group: &str, member: &MemberStatus, dead_ns: u64) -> SwitchStatus {
@@ -231,6 +249,14 @@ mod tests {
         let mut rules = empty();
         hear(&mut rules, 1, report(1));
         rules
+    }
+
+    #[test]
+    fn who_lacks_what_is_told_by_addresses() {
+        let first = Report { lacks: 0b1011, ..report(1) };
+        let address = |number| (number < 3).then(|| Ipv4Addr::new(10, 9, 0, number as u8 + 1));
+        let [one, two] = [1, 2].map(|last| Ipv4Addr::new(10, 9, 0, last));
+        assert_eq!(lacking(&[&first, &report(1)], address), [(one, two)]);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use wire::{HEADER_BYTES, Kind, MAGIC, VERSION, kind};
 
+/// A B of which cells of 32 bits have no more: the updates of a rotation have no bound.
+pub const NO_BOUND: u64 = 1 << 32;
 /// UDP port of controllers, if their configuration does not say another one.
 pub const CONTROLLER_PORT: u16 = 5412;
 /// Types of these messages, in the header.
@@ -64,7 +66,7 @@ pub struct Report {
     pub asks: bool,
     /// A bit for each member all of whose messages of this window are merged.
     pub whole: u64,
-    /// A bit for each member that it waits for.
+    /// A bit for each member that it waits for; with EWO, that it hears nothing of.
     pub lacks: u64,
     /// The window and what was merged in it have stood still for so long.
     pub still_ms: u64,

@@ -16,11 +16,11 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use swish_protocol::objects::Consistency;
+use swish_protocol::objects::{Consistency, SET, TABLE};
 use swish_protocol::strong::{COUNTED, CPUS};
 use switch_agent::config::{CommitMode, Config};
 use switch_agent::drops::Drops;
-use switch_agent::system::{ObjectLoad, now_ns};
+use switch_agent::system::{Holds, ObjectLoad, now_ns};
 use switch_agent::{Context, Result, Running};
 use wire::KeyRing;
 
@@ -174,6 +174,23 @@ impl Chained {
     }
 }
 
+/// What `stateplane status` is told of a variable. `live`: keys of a table or set.
+pub(crate) fn object_load(
+    object: &StateObject,
+    consistency: String,
+    live: impl FnOnce() -> u64,
+) -> ObjectLoad {
+    let has_keys = [TABLE, SET].contains(&object.kind.as_str());
+    ObjectLoad {
+        name: object.name.clone(),
+        consistency,
+        flows: if has_keys { live() } else { 0 },
+        owned: 0,
+        limit: object.capacity,
+        holds: if has_keys { Holds::Entries } else { Holds::Cells },
+    }
+}
+
 impl Running for Chained {
     fn interval(&self) -> Option<Duration> {
         Some(INTERVAL)
@@ -210,12 +227,9 @@ impl Running for Chained {
     }
 
     fn objects(&self) -> Vec<ObjectLoad> {
-        let load = |object: &StateObject| ObjectLoad {
-            name: object.name.clone(),
-            consistency: Consistency::Sro.name().to_lowercase(),
-            flows: object.capacity.into(),
-            owned: object.capacity.into(),
-            limit: object.capacity,
+        let load = |object: &StateObject| {
+            let live = || self.chain.live(&self.dataplane, object).unwrap_or_default().into();
+            object_load(object, Consistency::Sro.name().to_lowercase(), live)
         };
         let all = self.dataplane.manifest().state_objects.iter();
         all.filter(|it| is_strong(it)).map(load).collect()

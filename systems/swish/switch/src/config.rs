@@ -5,7 +5,7 @@ use crate::group::{Caps, View};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use swish_protocol::control::Member;
+use swish_protocol::control::{Member, NO_BOUND};
 use swish_protocol::layouts::{MEMBERS, MEMBERS_MAX};
 use switch_agent::Result;
 use switch_agent::config::Config;
@@ -15,7 +15,7 @@ pub(crate) const FIELDS: [&str; 1] = ["shared"];
 /// Of a window, if the configuration does not say.
 const USUAL_PERIOD_US: u64 = 10_000;
 /// Updates of a rotation, if it does not say.
-const USUAL_BOUND: u64 = 1 << 32;
+const USUAL_BOUND: u64 = NO_BOUND;
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]

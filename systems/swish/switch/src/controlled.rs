@@ -7,7 +7,8 @@ use crate::membership::{Member, Outgoing};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use secrets::SecretsFile;
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
@@ -160,6 +161,33 @@ pub(crate) fn named<'a>(
     Ok(found)
 }
 
+/// What `stateplane status` is told of controllers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControllersLoad {
+    /// Groups none of whose controllers answers.
+    pub groups: Vec<String>,
+    /// Controllers that do not answer.
+    pub silent: Vec<SocketAddrV4>,
+}
+
+impl ControllersLoad {
+    /// Of groups with their controllers.
+    fn of<'a>(
+        groups: impl Iterator<Item = (&'a str, &'a [SocketAddrV4])>,
+        answers: impl Fn(&SocketAddrV4) -> bool,
+    ) -> ControllersLoad {
+        let (mut lost, mut silent) = (BTreeSet::new(), BTreeSet::new());
+        for (group, controllers) in groups {
+            if !controllers.iter().any(&answers) {
+                lost.insert(group.to_owned());
+            }
+            silent.extend(controllers.iter().copied().filter(|it| !answers(it)));
+        }
+        // (A group has a part for each consistency.)
+        ControllersLoad { groups: lost.into_iter().collect(), silent: silent.into_iter().collect() }
+    }
+}
+
 /// All groups with controllers, on one socket.
 pub(crate) struct Controlled {
     pub groups: Vec<Group>,
@@ -218,6 +246,14 @@ impl Controlled {
     /// Controllers that answer.
     pub fn answering(&self) -> usize {
         lock(&self.heard).values().filter(|at| at.elapsed() < ABSENT).count()
+    }
+
+    /// Who answers, for operators.
+    pub fn controllers(&self) -> ControllersLoad {
+        let heard = lock(&self.heard);
+        let answers = |it: &SocketAddrV4| heard.get(it).is_some_and(|at| at.elapsed() < ABSENT);
+        let all = self.groups.iter().map(|it| (it.name.as_str(), it.controllers.as_slice()));
+        ControllersLoad::of(all, answers)
     }
 
     /// Why the newest decision is not taken.
@@ -377,5 +413,21 @@ impl Controlled {
         }
         let out = lock(&group.member).message(&self.dataplane, now_ns(), from, message);
         self.send(socket, keys, group, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_lost_when_none_of_its_controllers_answers() {
+        let at = |last| SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, last), 5412);
+        let (both, one) = ([at(1), at(2)], [at(2)]);
+        let groups = || [("main", &both[..]), ("other", &one[..]), ("other", &one[..])].into_iter();
+        let load = ControllersLoad::of(groups(), |it| *it == at(1));
+        assert_eq!((load.groups, load.silent), (vec!["other".to_owned()], vec![at(2)]));
+        let load = ControllersLoad::of(groups(), |it| *it == at(2));
+        assert_eq!((load.groups, load.silent), (vec![], vec![at(1)]));
     }
 }

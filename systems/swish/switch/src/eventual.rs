@@ -6,6 +6,8 @@ use crate::group::{FLOWS, View, has_consistency, settings_of};
 use crate::hearing::{Found, Seen};
 use crate::keyed::is_keyed;
 use crate::records::Object;
+use crate::silence;
+use crate::variables::eventual_bytes;
 use c_layout::CStruct;
 use dataplane::{Dataplane, Result, wait_for_packets};
 use libbpf_rs::{MapCore, MapFlags};
@@ -60,16 +62,11 @@ pub struct EventualGroup {
     pub columns: u32,
     /// Records that a message has room for.
     pub in_message: u32,
+    /// Bytes of this switch's memory that are there for its variables, as `stateplane check` tells.
+    pub memory_bytes: u64,
 }
 
 impl EventualGroup {
-    /// Bytes of this switch's memory that the group's maps take: values, places, slots.
-    pub fn memory_bytes(&self) -> u64 {
-        let (slotted, direct) =
-            (u64::from(self.described.slotted), u64::from(self.described.direct));
-        (slotted + direct) * 16 + u64::from(self.columns) * slotted * 8
-    }
-
     /// All groups of a program's variables with EWO.
     ///
     /// # Errors
@@ -88,7 +85,11 @@ impl EventualGroup {
         let in_message = keyed.first().map_or(0, |it| {
             CELLS_OF_MESSAGE / 2 / (4 + it.settings.key_words + it.settings.value_words)
         });
-        let group = |described| EventualGroup { described, columns, in_message };
+        let bytes = eventual_bytes(manifest)?;
+        let group = |described: Described| {
+            let memory_bytes = bytes.get(&described.name).copied().unwrap_or(0);
+            EventualGroup { described, columns, in_message, memory_bytes }
+        };
         Ok(found.into_iter().map(group).collect())
     }
 
@@ -410,6 +411,31 @@ impl EventualGroup {
         dataplane.write_array(TERMS, self.number(), &value.to_bytes())
     }
 
+    /// Looks of whom nothing comes.
+    fn hear(
+        &self,
+        dataplane: &Dataplane,
+        pace: &mut Pace,
+        terms: Terms,
+        now_ns: u64,
+    ) -> Result<()> {
+        if !pace.silences.is_due(now_ns) {
+            return Ok(());
+        }
+        let seen = |member: u32| {
+            let MemberValue { address, frames, .. } = self.member(dataplane, member)?;
+            Ok(silence::Seen { member, address, frames })
+        };
+        let node = self.node(dataplane)?;
+        let others = members(&node).map(seen).collect::<Result<Vec<_>>>()?;
+        let speaks = self.described.records > 0
+            || others.iter().any(|it| it.frames > 0)
+            || self.ends(dataplane)?.listed > 0;
+        let round_ns = terms.gossip_ns.max(pace.round_ns());
+        pace.silences.look(&others, speaks, round_ns, now_ns);
+        Ok(())
+    }
+
     /// Queues the frames that are due; how many are to be made: more than were queued if the map is
     /// full, as what nobody made (no port was up) must not stay there.
     ///
@@ -422,6 +448,7 @@ impl EventualGroup {
         terms: Terms,
         now_ns: u64,
     ) -> Result<u64> {
+        self.hear(dataplane, pace, terms, now_ns)?;
         self.tell_terms(dataplane, pace, terms, now_ns)?;
         let before = pace.place();
         let due = pace.due(&self.look(dataplane)?, terms, now_ns);

@@ -15,6 +15,7 @@ use swish_protocol::layouts::MEMBERS;
 use swish_protocol::objects::Consistency;
 use switch_agent::Result;
 use switch_agent::config::Config;
+use switch_agent::system::now_ns;
 use wire::KeyRing;
 
 /// A group's variables with EWO on this switch.
@@ -48,6 +49,18 @@ pub struct EventualLoad {
     pub bandwidth_mbps: u64,
     /// How long the last round of gossip took; 0: none is over yet.
     pub round_ms: u64,
+    /// Since the member was heard that is silent for longest.
+    #[serde(default)]
+    pub age_ms: u64,
+    /// Members of which nothing comes, for longer than gossip takes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_up: Vec<Ipv4Addr>,
+    /// Messages that came from other members.
+    #[serde(default)]
+    pub bytes_per_s: u64,
+    /// Of the group's maps.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// Registers, tables and sets.
     #[serde(default)]
     pub records: Vec<RecordsLoad>,
@@ -74,6 +87,21 @@ pub struct RecordsLoad {
     pub full: u64,
     /// Writes of other switches that found none.
     pub full_of_others: u64,
+}
+
+impl EventualLoad {
+    /// Whether it shares the group with all other members.
+    pub fn is_well(&self) -> bool {
+        self.fault.is_none() && (self.leaves || self.view != 0 && self.held_up.is_empty())
+    }
+
+    /// What there is to say of the members, for people.
+    pub fn notes(&self) -> Vec<String> {
+        let note = |it: &Ipv4Addr| {
+            format!("nothing comes from {it}: it is dead, or cut off. Packets go on everywhere")
+        };
+        self.held_up.iter().map(note).collect()
+    }
 }
 
 impl Eventual {
@@ -155,6 +183,7 @@ impl Eventual {
                 full_of_others: counts.full_of_others,
             }
         });
+        let (now_ns, pace) = (now_ns(), self.pace());
         Some(EventualLoad {
             group: self.group.described.name.clone(),
             members,
@@ -165,7 +194,11 @@ impl Eventual {
             waiting: look.waiting(),
             records: records.collect(),
             bandwidth_mbps: self.terms.bytes_per_s / 125_000,
-            round_ms: self.pace().round_ns() / 1_000_000,
+            round_ms: pace.round_ns() / 1_000_000,
+            age_ms: pace.silences.age_ms(now_ns),
+            held_up: pace.silences.silent(now_ns).into_iter().map(|it| it.1).collect(),
+            bytes_per_s: pace.silences.bytes_per_s(),
+            memory_bytes: self.group.memory_bytes,
             leaves,
             fault: objects.controlled.as_ref().and_then(|it| it.fault()),
         })

@@ -200,7 +200,16 @@ impl EventualMember {
     fn report(&self, dataplane: &Dataplane, now_ns: u64) -> Result<Report> {
         let node = self.group.node(dataplane)?;
         let look = self.group.look(dataplane)?;
-        let rounds = lock(&self.gossip).round();
+        let pace = lock(&self.gossip);
+        let (rounds, silences) = (pace.round(), &pace.silences);
+        let load = Load {
+            memory_bytes: self.group.memory_bytes,
+            bytes_per_s: silences.bytes_per_s(),
+            age_ms: silences.age_ms(now_ns),
+            ..Load::default()
+        };
+        let silent = silences.silent(now_ns).into_iter().fold(0, |bits, it| bits | 1 << it.0);
+        drop(pace);
         let sent = self.leaves.is_some_and(|sent_at| rounds >= sent_at);
         Ok(Report {
             group: self.settings.name.clone(),
@@ -216,11 +225,11 @@ impl EventualMember {
             known: self.known.max(node.view),
             asks: node.view != 0 && self.members.is_none(),
             whole: 0,
-            lacks: 0,
+            lacks: silent,
             still_ms: 0,
             leaves: self.leaves.is_some(),
             empty: sent || self.leaves.is_some() && node.view == 0,
-            load: Load { memory_bytes: self.group.memory_bytes(), ..Load::default() },
+            load,
             chain: None,
             eventual: Some(Box::new(EventualReport {
                 rounds,

@@ -7,6 +7,7 @@
 //! the other.
 
 use crate::hearing::{Found, Hearing, Seen};
+use crate::silence::Silences;
 use swish_protocol::eventual::{
     CHANGED, FRAME_BYTES, NO_COLUMN, RECORDS, RECORDS_CHANGED, RUN, SINGLE,
 };
@@ -134,6 +135,8 @@ pub struct Pace {
     hear_at_ns: u64,
     /// A switch that is no member may have older writes: no tombstone ends.
     pub away: bool,
+    /// Whom this switch does not hear, for operators.
+    pub silences: Silences,
 }
 
 /// Looks in a round of gossip at which members hear each other.

@@ -148,11 +148,36 @@ fn part<'a>(
     Ok(Some(found))
 }
 
+/// Refuses values that no member of their enum has. (Packets may have written such ones: they can
+/// be read and removed.)
+pub(crate) fn are_members(object: &Keyed, key: &[u8], value: &[u8]) -> Result<()> {
+    let parts = [("key", &object.key, key), ("value", &object.value, value)];
+    for (part, fields, bytes) in parts {
+        for field in fields {
+            let Some(known) = &field.enumeration else { continue };
+            let number = number(field, bytes);
+            if known.member(number).is_none() {
+                let names = known.members.iter().map(|it| it.name.as_str());
+                let names = names.collect::<Vec<_>>().join(", ");
+                let (name, of) = (&field.name, &known.name);
+                let reason = format!("{part}.{name}: no member of {of} is {number}: {names}");
+                return refuse(object, &reason);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A field's bytes as a number.
+fn number(field: &WireField, bytes: &[u8]) -> u128 {
+    let range = field.offset as usize..(field.offset + field.bytes) as usize;
+    let bytes = bytes.get(range).unwrap_or_default();
+    bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte))
+}
+
 pub(crate) fn entry(object: &Keyed, held: &Held) -> Entry {
     let text = |field: &WireField, bytes: &[u8]| {
-        let range = field.offset as usize..(field.offset + field.bytes) as usize;
-        let bytes = bytes.get(range).unwrap_or_default();
-        let number = bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+        let number = number(field, bytes);
         let member = field.enumeration.as_ref().and_then(|it| it.member(number));
         member.map_or_else(|| format_value(number, field.width, &field.name), str::to_owned)
     };

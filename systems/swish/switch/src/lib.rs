@@ -28,14 +28,17 @@ pub mod mutation;
 pub mod orders;
 mod parts;
 pub mod records;
+pub mod silence;
 pub mod strong;
 pub mod strong_keys;
 mod tree;
+pub mod variables;
 
 use chain_member::ChainMember;
-use chained::Chained;
 pub use chained::{CHAIN, ChainLoad};
+use chained::{Chained, object_load};
 use config::Source;
+pub use controlled::ControllersLoad;
 use controlled::{Controlled, Following, lock};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
@@ -43,7 +46,7 @@ use eventual::EventualGroup;
 use eventual_load::Eventual;
 pub use eventual_load::{EventualLoad, RecordsLoad};
 use eventual_member::EventualMember;
-use group::{Group, Looks, Open, STATS};
+use group::{Group, Looks, Open, STATS, View};
 use load::{GroupLoad, LATE_MS, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
 use membership::Member;
@@ -69,6 +72,9 @@ pub const SHARED: &str = "shared";
 
 /// What it is told of variables with EWO.
 pub const EVENTUAL: &str = "shared_eventual";
+
+/// What it is told of controllers.
+pub const CONTROLLERS: &str = "shared_controllers";
 
 /// See the crate.
 pub struct SwiSh;
@@ -104,7 +110,7 @@ impl System for SwiSh {
             );
         }
         for group in &eventual {
-            let (name, bytes) = (&group.described.name, group.memory_bytes());
+            let (name, bytes) = (&group.described.name, group.memory_bytes);
             tracing::info!("shared variables with EWO, group {name}: {bytes} bytes of memory");
         }
         configured(config, chain.as_ref(), groups, eventual).map(drop)
@@ -339,11 +345,16 @@ impl Objects {
             memory_bytes: load.memory_bytes,
             blocks: node.blocks.max(group.described.blocks),
             held_up: vec![],
+            fixed: matches!(shared.source, Source::Fixed(_)),
+            behind: None,
             leaves,
             fault: self.controlled.as_ref().and_then(|it| it.fault()),
         };
+        if is_late(&found) && found.fixed {
+            found.behind = load::behind(dataplane, group, &node)?;
+        }
         // (When a long pause of another member is over, all send, and the switch waits for none.)
-        if is_late(&found) && found.window != 0 && still_ms >= LATE_MS {
+        if is_late(&found) && found.behind.is_none() && found.window != 0 && still_ms >= LATE_MS {
             let lacks = load::lacks(dataplane, group, &node)?;
             let of = members.iter().filter(|it| lacks.contains(&it.number));
             found.held_up = of.map(|it| it.address).collect();
@@ -399,6 +410,13 @@ impl Objects {
         let help = "Lives of switches that have a slot in a group's variables with EWO.";
         let mut family = text.family("stateplane_switch_shared_lives", Kind::Gauge, help);
         loads.iter().for_each(|it| family.sample(&[("group", &it.group)], u64::from(it.lives)));
+        let help = "Since the member of a group with EWO was heard that is silent for longest.";
+        let name = "stateplane_switch_shared_heard_age_seconds";
+        let mut family = text.family(name, Kind::Gauge, help);
+        loads.iter().for_each(|it| family.sample(&[("group", &it.group)], it.age_ms as f64 / 1e3));
+        let help = "Members of a group with EWO of which nothing comes.";
+        let mut family = text.family("stateplane_switch_shared_unheard", Kind::Gauge, help);
+        loads.iter().for_each(|it| family.sample(&[("group", &it.group)], it.held_up.len() as u64));
         let help = "Changed cells and records that a member is still to be sent, at the most.";
         let mut family = text.family("stateplane_switch_shared_waiting", Kind::Gauge, help);
         loads.iter().for_each(|it| family.sample(&[("group", &it.group)], it.waiting));
@@ -445,6 +463,7 @@ impl Running for Objects {
             };
             // (An earlier agent may have begun the group: it goes on.)
             if group.node(&self.dataplane)?.word == 0 {
+                let view = &View { begins_ns: now_ns(), ..view.clone() };
                 group.begin(&self.dataplane, view, cpus, ring, Open::default())?;
             } else if group.has(&self.dataplane, view)? {
                 group.secrets(&self.dataplane, view, ring)?;
@@ -478,16 +497,10 @@ impl Running for Objects {
     fn objects(&self) -> Vec<ObjectLoad> {
         let load = |object: &StateObject| {
             let consistency = object.settings.get("consistency").and_then(Value::as_str);
-            let keyed = self.keyed.iter().find(|it| it.name == object.name && !it.is_register());
-            let live = keyed.map(|it| it.counts(&self.dataplane).unwrap_or_default().live);
-            let held = live.unwrap_or(object.capacity.into());
-            ObjectLoad {
-                name: object.name.clone(),
-                consistency: consistency.unwrap_or("?").to_owned(),
-                flows: held,
-                owned: held,
-                limit: object.capacity,
-            }
+            let keyed = self.keyed.iter().find(|it| it.name == object.name);
+            let counts = || keyed?.counts(&self.dataplane).ok();
+            let live = || counts().map_or(0, |it| it.live);
+            object_load(object, consistency.unwrap_or("?").to_owned(), live)
         };
         let all = self.dataplane.manifest().state_objects.iter();
         all.filter(|it| it.system == SYSTEM && !is_strong(it)).map(load).collect()

@@ -5,7 +5,7 @@ use crate::tree;
 use dataplane::{Dataplane, Result};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
-use swish_protocol::control::Load;
+use swish_protocol::control::{Load, NO_BOUND};
 use swish_protocol::layouts::{CELLS, HEADER_BYTES, NodeValue, phase};
 
 /// Ethernet, IP and UDP before a message.
@@ -14,6 +14,11 @@ const BEFORE_BYTES: u64 = 14 + 20 + 8;
 const RATE_NS: u64 = 1_000_000_000;
 /// A window that goes on no further for so long, after its pause, is held up.
 pub(crate) const LATE_MS: u64 = 100;
+
+/// A window that is held up for so long does not wait for a cap.
+const STANDS_MS: u64 = 10_000;
+/// What to do about a switch that restarted, if the members are configured.
+const ANEW: &str = "begin the group anew: stop and detach all its switches, then start them";
 
 /// What `stateplane status` is told of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +56,12 @@ pub struct GroupLoad {
     /// Members that the window waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_up: Vec<Ipv4Addr>,
+    /// The members are configured: no controller removes one that does not go on.
+    #[serde(default)]
+    pub fixed: bool,
+    /// Others are ready for this window, which this switch does not come to any more: it restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<u64>,
     /// The switch is to leave the group, or has left it.
     #[serde(default)]
     pub leaves: bool,
@@ -80,20 +91,52 @@ pub(crate) fn pause_ns(node: &NodeValue, now_ns: u64) -> u64 {
 }
 
 impl GroupLoad {
+    /// The window, in a table.
+    pub fn window_text(&self) -> String {
+        if self.window == 0 { "none".to_owned() } else { self.window.to_string() }
+    }
+
+    /// r, in a table.
+    pub fn relaxation_text(&self) -> String {
+        relaxation_text(self.relaxation, self.bound >= NO_BOUND)
+    }
+
+    /// Its age, in a table.
+    pub fn age_text(&self) -> String {
+        if self.window == 0 { String::new() } else { format!("{} ms", self.age_ms) }
+    }
+
     /// What there is to say of the window, for people.
     pub fn notes(&self) -> Vec<String> {
         let pause_ms = (self.pause_ms > LATE_MS).then_some(self.pause_ms);
         let pauses = pause_ms.map(|ms| {
             format!("pauses for {ms} ms more: windows cost as much as period_us and caps allow")
         });
+        if let Some(window) = self.behind {
+            return vec![format!(
+                "this switch restarted, and is empty: the others are in window {window}, which it \
+                 cannot come to. {ANEW}"
+            )];
+        }
+        if self.window == 0 {
+            let why = if self.leaves { "it left" } else { "no view has it yet" };
+            return vec![format!("no window: {why}. Its packets read zeros, and update nothing")];
+        }
         // A switch that pauses sends nothing; one that is not ready may also be slow, or cut off.
         let why = match self.phase {
             phase::READY => "is not ready for the window: it pauses for a cap, or holds it up",
             _ => "holds it up",
         };
         let others = self.held_up.iter().map(|switch| format!("{switch} {why}"));
-        pauses.into_iter().chain(others).collect()
+        let stands = self.fixed && !self.held_up.is_empty() && self.held_ms > STANDS_MS;
+        let anew = stands.then(|| format!("If a switch restarted: {ANEW}"));
+        pauses.into_iter().chain(others).chain(anew).collect()
     }
+}
+
+/// r, for people.
+pub fn relaxation_text(relaxation: u64, unbounded: bool) -> String {
+    if unbounded { "no bound".to_owned() } else { relaxation.to_string() }
 }
 
 /// r = 2NB.
@@ -155,8 +198,26 @@ pub(crate) fn of_view(view: &View, group: &Group, node: &NodeValue, now_ns: u64)
         period_us: view.period_ns / 1000,
         memory_bytes: group.memory_bytes(),
         bytes_per_s: 0,
-        age_ms: now_ns.saturating_sub(began_ns) / 1_000_000,
+        age_ms: if window == 0 { 0 } else { now_ns.saturating_sub(began_ns) / 1_000_000 },
     }
+}
+
+/// The window that the others are in, if it is more than one ahead of this switch's.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn behind(
+    dataplane: &Dataplane,
+    group: &Group,
+    node: &NodeValue,
+) -> Result<Option<u64>> {
+    let ready = group.members(dataplane)?.into_iter().map(|(_, it)| it.ready);
+    Ok(ready.max().filter(|ready| is_out_of_reach(node.word >> 3, *ready)))
+}
+
+/// (Who waits for this switch is ready for the next window at the most.)
+fn is_out_of_reach(window: u64, ready: u64) -> bool {
+    window != 0 && ready > window + 1
 }
 
 /// Members that the window waits for, by number.
@@ -208,6 +269,30 @@ mod tests {
         assert_eq!(first(load(phase::ADVANCED, vec![], 9)), "", "each period has a pause");
     }
 
+    #[test]
+    fn a_switch_that_restarted_says_so() {
+        assert!(!is_out_of_reach(7, 8) && is_out_of_reach(1, 3) && !is_out_of_reach(0, 9));
+        let other = Ipv4Addr::new(10, 9, 0, 2);
+        let behind = GroupLoad { behind: Some(900), held_up: vec![other], ..none() };
+        let [note] = &behind.notes()[..] else { panic!("{:?}", behind.notes()) };
+        assert!(note.contains("restarted") && note.contains("window 900"), "{note}");
+        // Those that wait for it cannot know why it does not answer.
+        let waits = GroupLoad { fixed: true, held_ms: 10_001, held_up: vec![other], ..none() };
+        assert!(waits.notes()[1].starts_with("If a switch restarted: begin the group anew"));
+        assert_eq!(GroupLoad { held_ms: 10_000, ..waits }.notes().len(), 1);
+    }
+
+    #[test]
+    fn a_switch_without_a_window_says_so() {
+        let joins = GroupLoad { window: 0, ..none() };
+        assert_eq!((joins.window_text(), joins.age_text()), ("none".into(), "".into()));
+        assert!(joins.notes()[0].starts_with("no window: no view has it yet"));
+        let left = GroupLoad { leaves: true, ..joins };
+        assert!(left.notes()[0].starts_with("no window: it left"));
+        let shares = GroupLoad { age_ms: 4, ..none() };
+        assert_eq!((shares.window_text(), shares.age_text()), ("7".into(), "4 ms".into()));
+    }
+
     fn none() -> GroupLoad {
         GroupLoad {
             group: "main".into(),
@@ -225,9 +310,19 @@ mod tests {
             memory_bytes: 0,
             blocks: 0,
             held_up: vec![],
+            fixed: false,
+            behind: None,
             leaves: false,
             fault: None,
         }
+    }
+
+    #[test]
+    fn a_group_without_a_bound_has_no_r() {
+        let text = |bound| {
+            GroupLoad { bound, relaxation: relaxation(4, bound), ..none() }.relaxation_text()
+        };
+        assert_eq!((text(1000), text(NO_BOUND)), ("8000".into(), "no bound".into()));
     }
 
     #[test]

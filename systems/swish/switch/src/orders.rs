@@ -2,7 +2,7 @@
 //! over the control socket: fields by name, values as people write them.
 
 use crate::cells::{Cells, Values};
-use crate::keyed::{Held, INDEX, Keyed, entry, names, read, refuse};
+use crate::keyed::{Held, INDEX, Keyed, are_members, entry, names, read, refuse};
 use crate::records::{Object, Record, Written};
 use dataplane::Dataplane;
 use dataplane::value::parse_member;
@@ -77,6 +77,9 @@ pub struct Answer {
     /// Of a write that asks that the key is absent: it is there, and stays as it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
+    /// Of a removal: there was no such key, and nothing is done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub absent: bool,
     /// What was read, or is there after the write; of `clear` what was there before. Of a counter
     /// or sketch without an index: the cells that are not zero.
     pub entries: Vec<Entry>,
@@ -250,6 +253,7 @@ fn answer_cells(dataplane: &Dataplane, cells: &Cells<'_>, ask: &Ask) -> Result<A
         window,
         removed: 0,
         kept: false,
+        absent: false,
         entries: wanted.map(entry).collect(),
     })
 }
@@ -266,7 +270,7 @@ fn answer(keys: &dyn Keys, ask: &Ask) -> Result<Answer> {
     if ask.if_absent && object.is_register() {
         return refuse(object, "no value of a register is absent: leave --if-absent out");
     }
-    let mut kept = false;
+    let (mut kept, mut absent) = (false, false);
     let found = match (ask.order, &key) {
         (Order::Get, None) => keys.all()?,
         (Order::Clear, None) => {
@@ -282,7 +286,10 @@ fn answer(keys: &dyn Keys, ask: &Ask) -> Result<Answer> {
         }
         (Order::Get, Some(key)) => one(object, key, keys.get(key)?),
         (Order::Delete, Some(key)) => {
-            keys.delete(&[key])?;
+            absent = !object.is_register() && keys.get(key)?.is_none();
+            if !absent {
+                keys.delete(&[key])?;
+            }
             vec![]
         }
         (Order::Set, Some(key)) => {
@@ -291,6 +298,7 @@ fn answer(keys: &dyn Keys, ask: &Ask) -> Result<Answer> {
                 None if object.value.is_empty() => vec![],
                 None => return refuse(object, &format!("give the fields: {}", names(object))),
             };
+            are_members(object, key, &value)?;
             let how = How { idle_s: ask.idle_s, if_absent: ask.if_absent };
             match keys.set(key, &value, how)? {
                 Done::Set(held) => one(object, key, held),
@@ -308,6 +316,7 @@ fn answer(keys: &dyn Keys, ask: &Ask) -> Result<Answer> {
         window: None,
         removed: keys.removed()?,
         kept,
+        absent,
         entries: found.iter().map(|it| entry(object, it)).collect(),
     })
 }
@@ -332,4 +341,94 @@ fn find<'a>(
     Err(Error::Other(format!(
         "{name:?}: no shared variable has this name; the program has: {known}"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manifest::{EnumMember, Enumeration, WireField};
+    use std::cell::RefCell;
+    use swish_protocol::objects::TABLE;
+
+    /// A table from a byte to an enum of two members, and the keys that were removed.
+    struct Fake(Keyed, RefCell<Vec<Vec<u8>>>);
+
+    impl Keys for Fake {
+        fn keyed(&self) -> &Keyed {
+            &self.0
+        }
+
+        fn all(&self) -> Result<Vec<Held>> {
+            Ok(vec![])
+        }
+
+        fn get(&self, key: &[u8]) -> Result<Option<Held>> {
+            let held = Held { key: key.to_vec(), value: vec![9], idle_s: None };
+            Ok((key == [1]).then_some(held))
+        }
+
+        fn set(&self, key: &[u8], value: &[u8], _: How) -> Result<Done> {
+            Ok(Done::Set(Some(Held { key: key.to_vec(), value: value.to_vec(), idle_s: None })))
+        }
+
+        fn delete(&self, keys: &[&[u8]]) -> Result<()> {
+            self.1.borrow_mut().extend(keys.iter().map(|it| it.to_vec()));
+            Ok(())
+        }
+
+        fn removed(&self) -> Result<u64> {
+            Ok(0)
+        }
+    }
+
+    fn fake() -> Fake {
+        let field = |name: &str, enumeration| WireField {
+            name: name.into(),
+            width: 8,
+            offset: 0,
+            bytes: 1,
+            enumeration,
+        };
+        let member =
+            |name: &str, value: &str| EnumMember { name: name.into(), value: value.into() };
+        let members = vec![member("OPEN", "0"), member("CLOSED", "1")];
+        let phase = Enumeration { name: "phase_t".into(), members };
+        let keyed = Keyed {
+            name: "ingress.connections".into(),
+            kind: TABLE.into(),
+            size: 8,
+            key: vec![field("port", None)],
+            key_bytes: 1,
+            value: vec![field("phase", Some(phase))],
+            value_bytes: 1,
+        };
+        Fake(keyed, RefCell::default())
+    }
+
+    fn ask(order: Order, fields: &[(&str, &str)]) -> Ask {
+        let fields = fields.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
+        let object = "connections".into();
+        Ask { op: OP.into(), order, object, fields, idle_s: None, if_absent: false }
+    }
+
+    #[test]
+    fn a_value_that_no_member_has_is_refused() {
+        let fake = fake();
+        let set = |phase| answer(&fake, &ask(Order::Set, &[("port", "1"), ("phase", phase)]));
+        let error = set("9").expect_err("no member").to_string();
+        assert!(error.contains("value.phase: no member of phase_t is 9: OPEN, CLOSED"), "{error}");
+        assert!(set("1").is_ok() && set("CLOSED").is_ok());
+        // A packet may have written it.
+        let found = answer(&fake, &ask(Order::Get, &[("port", "1")])).expect("it reads");
+        assert_eq!(found.entries[0].value[0].1, "9");
+    }
+
+    #[test]
+    fn a_removal_says_that_there_was_no_such_key() {
+        let fake = fake();
+        let delete = |port| answer(&fake, &ask(Order::Delete, &[("port", port)])).expect("done");
+        assert!(!delete("1").absent);
+        assert!(delete("2").absent);
+        assert_eq!(*fake.1.borrow(), [vec![1]], "only what was there is removed");
+    }
 }

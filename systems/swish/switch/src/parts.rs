@@ -1,10 +1,10 @@
 //! The shared variables of a loaded object, as the agent calls them: those with SRO, and those with
 //! SDW and EWO.
 
-use crate::Objects;
 use crate::chained::Chained;
 use crate::controlled::{self, Controlled, lock};
 use crate::orders::{self, Keys};
+use crate::{CONTROLLERS, Objects};
 use daemon::metrics::Text;
 use dataplane::Dataplane;
 use serde_json::{Map, Value};
@@ -84,7 +84,10 @@ impl Running for Parts {
     }
 
     fn status(&self) -> Map<String, Value> {
-        self.each().flat_map(Running::status).collect()
+        let controllers = self.controlled.iter().filter_map(|it| {
+            Some((CONTROLLERS.to_owned(), serde_json::to_value(it.controllers()).ok()?))
+        });
+        self.each().flat_map(Running::status).chain(controllers).collect()
     }
 
     fn request(&self, op: &str, request: &Value) -> Option<Result<Value>> {

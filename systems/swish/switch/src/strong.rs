@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 use swish_protocol::layouts::MEMBERS;
 use swish_protocol::objects::{Consistency, StrongSettings};
-use swish_protocol::strong::{NodeValue, ViewValue, address, layout, standing};
+use swish_protocol::strong::{NodeValue, TableValue, ViewValue, address, layout, standing};
 
 const NODE: &str = "sp_strong_node";
 const VIEWS: &str = "sp_strong_views";
@@ -166,6 +166,15 @@ impl Chain {
         };
         let tables = self.tables.iter().map(|it| of(it.clone()) + of(format!("{it}_records")));
         tables.sum::<u64>() + of(LOG.to_owned()) + of(STREAMS.to_owned())
+    }
+
+    /// Keys that are there, of a table or set.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the manifest is of another version.
+    pub fn live(&self, dataplane: &Dataplane, object: &StateObject) -> Result<u32> {
+        let bytes = dataplane.read_array(TABLES, settings_of(object)?.table)?;
+        Ok(TableValue::from_bytes(&bytes).live)
     }
 
     fn view_count(&self, dataplane: &Dataplane) -> Result<u64> {

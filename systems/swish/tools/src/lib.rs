@@ -12,8 +12,11 @@ mod shared;
 mod sizes;
 
 use clap::{CommandFactory, FromArgMatches};
-use command_line::{Plug, Sizes};
+use command_line::{Plug, Sizes, SwitchView};
 use manifest::Manifest;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use shared::groups::Groups;
 pub use sizes::variables;
 
 /// What the registry lists.
@@ -27,6 +30,11 @@ impl command_line::System for SwiSh {
             Err(error) => error.exit(),
         };
         vec![Plug { under: None, command: shared::Command::command(), run }]
+    }
+
+    fn switch(&self, told: &Map<String, Value>) -> Result<SwitchView, serde_json::Error> {
+        let groups = Groups::deserialize(Value::Object(told.clone()))?;
+        Ok(SwitchView { notes: groups.notes(), ..SwitchView::default() })
     }
 
     fn sizes(&self, manifest: &Manifest) -> Result<Option<Sizes>, serde_json::Error> {

@@ -1,5 +1,6 @@
 //! `stateplane shared`: the controller of shared variables, and what operators ask of it.
 
+pub(crate) mod groups;
 mod switches;
 
 use clap::{Args, Parser, Subcommand};
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use swish_daemon::{Config, GroupStatus, Status, SwitchStatus};
 use swish_protocol::objects::{COUNTER, SKETCH};
+use swish_switch::load::relaxation_text;
 use swish_switch::orders::{Answer, Ask, Entry, OP, Order};
 use switch_agent::client;
 use wire::ToolType;
@@ -35,6 +37,78 @@ const EXAMPLES: &str = "Examples:
 
 systems/swish/docs/controller.example.toml is a commented configuration of a controller.";
 
+/// Help behind the options of `get`, `set`, `delete` and `clear`.
+macro_rules! orders {
+    ($examples:literal) => {
+        concat!(
+            "Examples:\n",
+            $examples,
+            "\n\n",
+            "With Shared.EWO a write takes effect at once on the switch of the command, and goes \
+             to the others as packets' writes do. The last writer wins.\n\
+             With Shared.SRO a write takes effect on all switches of the group before the command \
+             returns: it goes through their chain, as a packet's write does. `get` reads values \
+             that all switches have.\n\n\
+             Exit codes: 0 done; 1 not done (the error says if a write may still take effect), or \
+             `get` or `delete` finds no such key; 3 `set --if-absent` finds the key, and writes \
+             nothing."
+        )
+    };
+}
+
+const GET: &str = orders!(
+    "  stateplane shared get signatures --json
+  stateplane shared get blocks source=10.66.0.1
+  stateplane shared get matches index=17         a counter, sketch or register"
+);
+const SET: &str = orders!(
+    "  stateplane shared set signatures port=53 payload=0xdeadbeef00000000 id=7
+  stateplane shared set blocks source=10.66.0.1  a set
+  stateplane shared set thresholds index=3 value=500 --switch s1"
+);
+const DELETE: &str = orders!(
+    "  stateplane shared delete blocks source=10.66.0.1
+  stateplane shared delete thresholds index=3    a register: it writes zero"
+);
+const CLEAR: &str = orders!(
+    "  stateplane shared clear blocks
+  stateplane shared clear blocks --switch s1"
+);
+const CONTROLLER: &str = "Examples:
+  stateplane shared controller --config controller.toml --check
+  stateplane shared controller --config controller.toml
+
+systems/swish/docs/controller.example.toml is a commented configuration.";
+const STATUS: &str = "Examples:
+  stateplane shared status                       the switches of this machine
+  stateplane shared status --switch s1 --json
+  stateplane shared status --address 10.2.1.10:5412 --secrets fabric.secrets
+
+Without --address, each switch of this machine is asked: it needs no controller.
+Exit codes: 0 all switches share their groups, and controllers answer; 1 they do not, or a switch's \
+agent does not answer; 2 there is no answer.";
+
+/// Help behind the options of `leave` and `join`.
+macro_rules! moves {
+    ($examples:literal) => {
+        concat!(
+            "Examples:\n",
+            $examples,
+            "\n\n",
+            "Packets of a switch that leaves read window 0, and update nothing. When their \
+             earlier updates count at all members, the others go on without the switch. It stays \
+             out until `shared join`, or until its agent starts again.\n\
+             Exit codes: 0 done; 1 not done within --timeout-ms; 2 there is no answer."
+        )
+    };
+}
+
+const LEAVE: &str = moves!(
+    "  stateplane shared leave --switch s1            before it is taken out of service
+  stateplane shared leave --switch s1 --group main --timeout-ms 60000"
+);
+const JOIN: &str = moves!("  stateplane shared join --switch s1");
+
 /// Shared variables: run their controller, show groups, read and write values
 #[derive(Parser, Debug)]
 #[command(name = "shared", after_help = EXAMPLES)]
@@ -46,35 +120,33 @@ pub struct Command {
 #[derive(Subcommand, Debug)]
 enum Word {
     /// Run a controller: it decides which switches share each group
+    #[command(after_help = CONTROLLER)]
     Controller(ControllerArgs),
     /// Show groups, as a controller or the switches of this machine know them
+    #[command(after_help = STATUS)]
     Status(StatusArgs),
     /// Take a switch out of its groups, when all its updates count
+    #[command(after_help = LEAVE)]
     Leave(LeaveArgs),
     /// Bring a switch that left back into its groups
+    #[command(after_help = JOIN)]
     Join(LeaveArgs),
     /// Read a register, table, set, counter or sketch on a switch: one key, or all
+    #[command(after_help = GET)]
     Get(OrderArgs),
     /// Write a value, or add a key to a set, for all switches of the group
+    #[command(after_help = SET)]
     Set(SetArgs),
     /// Remove a key; of a register: write zero
+    #[command(after_help = DELETE)]
     Delete(OrderArgs),
     /// Remove all keys that the switch has
-    Clear(OrderArgs),
+    #[command(after_help = CLEAR)]
+    Clear(ClearArgs),
 }
 
-/// Words after `shared get`, `set`, `delete` and `clear`.
+/// Words after `shared get`, `set` and `delete`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "With Shared.EWO a write takes effect at once on the switch of the command, and \
-                  goes to the others as packets' writes do. The last writer wins.\n\
-                  With Shared.SRO a write takes effect on all switches of the group before the \
-                  command returns: it goes through their chain, as a packet's write does. `get` \
-                  reads values that all switches have.\n\n\
-                  Exit codes: 0 done; 1 not done (the error says if a write may still take \
-                  effect), or `get` finds no such key; 3 `set --if-absent` finds the key, and \
-                  writes nothing."
-)]
 struct OrderArgs {
     /// The variable's name, or the last part of the name.
     #[arg(value_name = "NAME")]
@@ -90,6 +162,28 @@ struct OrderArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Words after `shared clear`.
+#[derive(Args, Debug)]
+struct ClearArgs {
+    /// The variable; the last part of its name will do.
+    #[arg(value_name = "NAME")]
+    object: String,
+    /// The switch; may be left out if only one runs.
+    #[arg(long)]
+    switch: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl From<&ClearArgs> for OrderArgs {
+    fn from(args: &ClearArgs) -> OrderArgs {
+        let ClearArgs { object, switch, json } = args;
+        let (object, switch) = (object.clone(), switch.clone());
+        OrderArgs { object, fields: vec![], switch, json: *json }
+    }
 }
 
 /// Words after `shared set`.
@@ -127,12 +221,10 @@ struct ControllerArgs {
 
 /// Words after `shared status`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Without --address it asks the switches of this machine, and no controller.\n\
-                  Exit codes: 0 all switches share their groups; 1 some do not; 2 there is no \
-                  answer."
-)]
 struct StatusArgs {
+    /// Only this switch of this machine.
+    #[arg(long, value_name = "NAME", conflicts_with = "address")]
+    switch: Option<String>,
     /// The controller's address.
     #[arg(long, value_name = "IP:PORT", requires = "secrets")]
     address: Option<SocketAddrV4>,
@@ -149,12 +241,6 @@ struct StatusArgs {
 
 /// Words after `shared leave` and `shared join`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Packets of a switch that leaves read window 0, and update nothing. When their \
-                  earlier updates count at all members, the others go on without the switch. It \
-                  stays out until `shared join`, or until its agent starts again.\n\
-                  Exit codes: 0 done; 1 not done within --timeout-ms; 2 there is no answer."
-)]
 struct LeaveArgs {
     /// The switch; needed only if several run on this machine.
     #[arg(long, value_name = "NAME")]
@@ -184,7 +270,7 @@ pub fn run(command: &Command) -> u8 {
             (order(args, Order::Set, *idle_s, *if_absent), 1)
         }
         Word::Delete(args) => (order(args, Order::Delete, None, false), 1),
-        Word::Clear(args) => (order(args, Order::Clear, None, false), 1),
+        Word::Clear(args) => (order(&args.into(), Order::Clear, None, false), 1),
     };
     done.unwrap_or_else(|error| {
         eprintln!("stateplane shared: {error}");
@@ -212,7 +298,7 @@ fn controller(args: &ControllerArgs) -> Said<u8> {
 fn status(args: &StatusArgs) -> Said<u8> {
     let timeout = Duration::from_millis(args.timeout_ms);
     let (Some(address), Some(secrets)) = (args.address, &args.secrets) else {
-        return switches::status(args.json);
+        return switches::status(args.switch.as_deref(), args.json);
     };
     let secrets = SecretsFile::load(secrets)?;
     let status: Status =
@@ -239,13 +325,13 @@ fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>, if_absent: bool) -
     let is_of_one = !fields.is_empty();
     let ask = Ask { op: OP.to_owned(), order, object, fields, idle_s, if_absent };
     let answer: Answer = client::ask_system(&client::find(switch.as_deref())?, &ask)?;
-    let is_missing = order == Order::Get && is_of_one && answer.entries.is_empty();
+    let is_missing = answer.absent || order == Order::Get && is_of_one && answer.entries.is_empty();
     let code = if answer.kept { KEPT } else { u8::from(is_missing) };
     if *json {
         outln!("{}", command_line::json(&answer));
         return Ok(code);
     }
-    let Answer { object, kind, size, window, removed, kept, entries } = &answer;
+    let Answer { object, kind, size, window, removed, kept, absent, entries } = &answer;
     let has_cells = [COUNTER, SKETCH].contains(&kind.as_str());
     let of = window.map_or(String::new(), |window| format!(" in window {window}"));
     match order {
@@ -259,6 +345,7 @@ fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>, if_absent: bool) -
         }
         Order::Set if *kept => outln!("{object}: the key is there, and stays as it is"),
         Order::Get | Order::Set => outln!("{object}"),
+        Order::Delete if *absent => outln!("{object}: no such key"),
         Order::Delete => outln!("{object}: removed"),
         Order::Clear => outln!("{object}: {} keys removed", entries.len()),
     }
@@ -280,18 +367,26 @@ fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>, if_absent: bool) -
 }
 
 fn print(group: &GroupStatus) {
-    let GroupStatus { group: name, view, stage, window, age_ms, relaxation, .. } = group;
+    let GroupStatus { group: name, view, stage, window, age_ms, .. } = group;
+    let relaxation = relaxation_text(group.relaxation, group.unbounded);
     outln!("");
     match group.batches {
         Some((written, all)) => {
             outln!("group {name}: view {view}, {stage}; {written} batches, {all} at all switches");
+        }
+        None if group.eventual => {
+            outln!("group {name}: view {view}, {stage}; members heard in the last {age_ms} ms");
         }
         None => outln!(
             "group {name}: view {view}, {stage}, window {window}, for {age_ms} ms; r {relaxation}"
         ),
     }
     for (one, other) in &group.held_up {
-        outln!("  held up: {one} lacks messages of {other}");
+        if group.eventual {
+            outln!("  {one} hears nothing of {other}");
+        } else {
+            outln!("  held up: {one} lacks messages of {other}");
+        }
     }
     for (switch, newer) in &group.ahead {
         outln!("  {switch} is in view {newer}, the database has {view}");
@@ -301,7 +396,12 @@ fn print(group: &GroupStatus) {
         let (number, view) = (it.number.to_string(), it.view.to_string());
         let address = it.address.to_string();
         let (received, memory) = (bytes(it.bytes_per_s), bytes(it.memory_bytes));
-        let (standing, window) = (it.standing.clone(), it.window.to_string());
+        let window = match it.window {
+            _ if group.eventual => String::new(),
+            0 => "none".to_owned(),
+            window => window.to_string(),
+        };
+        let standing = it.standing.clone();
         vec![number, address, standing, view, window, format!("{received}/s"), memory, report]
     };
     print_table(
@@ -316,5 +416,31 @@ fn bytes(count: u64) -> String {
         0..10_000 => format!("{count} B"),
         10_000..10_000_000 => format!("{} KB", count / 1000),
         _ => format!("{} MB", count / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn each_word_has_an_example() {
+        for word in Command::command().get_subcommands() {
+            let help = word.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let example = format!("  stateplane shared {}", word.get_name());
+            assert!(help.starts_with("Examples:\n") && help.contains(&example), "{example}");
+            assert!(help.contains("Exit codes: 0") || word.get_name() == "controller", "{example}");
+        }
+    }
+
+    #[test]
+    fn words_take_what_they_can_use() {
+        let takes = |words: &[&str]| Command::try_parse_from(words).is_ok();
+        assert!(takes(&["shared", "clear", "blocks", "--switch", "s1"]));
+        assert!(!takes(&["shared", "clear", "blocks", "source=10.66.0.1"]));
+        assert!(takes(&["shared", "status", "--switch", "s1"]));
+        let both = ["--switch", "s1", "--address", "10.0.0.1:5412", "--secrets", "f"];
+        assert!(!takes(&[&["shared", "status"][..], &both].concat()));
     }
 }

@@ -1,55 +1,14 @@
 //! What `stateplane check` tells of shared variables: memory, and bytes of messages.
 
 use command_line::Sizes;
-use manifest::{Manifest, StateObject};
-use serde::de::DeserializeOwned;
+use manifest::Manifest;
 use serde_json::{Value, json};
 use swish_protocol::memory::{Memory, Settings, Traffic, Unit, Variable};
-use swish_protocol::objects::{Consistency, SYSTEM, StrongSettings};
+use swish_protocol::objects::{Consistency, SYSTEM};
+pub use swish_switch::variables::variables;
 
 const HEAD: &[&str] =
     &["shared variable", "consistency", "size", "declared", "in maps", "factor", "sent"];
-
-/// The variables of a program, in the order of its manifest.
-///
-/// # Errors
-/// The manifest is of another version.
-pub fn variables(manifest: &Manifest) -> Result<Vec<Variable>, serde_json::Error> {
-    let own = manifest.state_objects.iter().filter(|it| it.system == SYSTEM);
-    own.map(variable).collect()
-}
-
-fn variable(object: &StateObject) -> Result<Variable, serde_json::Error> {
-    let consistency: Consistency =
-        serde_json::from_value(object.settings.get("consistency").cloned().unwrap_or_default())?;
-    let settings = match consistency {
-        Consistency::Sro => Settings::Strong(read::<StrongSettings>(object)?.timed),
-        // (Only registers, tables and sets have records.)
-        Consistency::Ewo if object.settings.contains_key("first_record") => {
-            Settings::Last(read(object)?)
-        }
-        Consistency::Ewo | Consistency::Sdw => Settings::Cells(read(object)?),
-    };
-    let value_bytes = match &object.value {
-        manifest::Layout::Fields { bytes, .. } => *bytes,
-        manifest::Layout::Slots { .. } => 0,
-    };
-    Ok(Variable {
-        // (All records with EWO are in one map; what each object has of its own is called as it.)
-        map: match settings {
-            Settings::Last(_) => object.name.replace('.', "_"),
-            _ => object.map.clone(),
-        },
-        size: object.capacity,
-        key_bytes: if object.key.is_empty() { 0 } else { object.key_bytes },
-        value_bytes,
-        settings,
-    })
-}
-
-fn read<T: DeserializeOwned>(object: &StateObject) -> Result<T, serde_json::Error> {
-    serde_json::from_value(Value::Object(object.settings.clone()))
-}
 
 /// What a program's variables take. `None`: it has none.
 pub(crate) fn of(manifest: &Manifest) -> Result<Option<Sizes>, serde_json::Error> {

@@ -1,11 +1,14 @@
-//! What `stateplane check` tells of a program's memory is what the kernel has for its maps. Needs
-//! root.
+//! What `stateplane check` tells of a program's memory is what the kernel has for its maps, and what
+//! switches tell of groups with EWO. Needs root.
 
 use dataplane::Object;
 use libbpf_rs::{MapCore, MapHandle};
+use manifest::Manifest;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use swish_protocol::memory::{Form, Map, Memory};
+use swish_protocol::objects::Consistency;
+use swish_switch::eventual::EventualGroup;
 use xdp_backend::{Options, Systems};
 
 /// One of each consistency and kind of variable at the least.
@@ -44,6 +47,20 @@ fn assert_like(told: &Map, map: &MapHandle, program: &str) {
     }
 }
 
+/// Of variables with EWO.
+fn eventual(manifest: &Manifest) -> u64 {
+    let variables = swish_tools::variables(manifest).expect("a manifest");
+    let of = Memory::of(&variables).of_variables;
+    let all = variables.iter().zip(of);
+    all.filter(|(it, _)| it.consistency() == Consistency::Ewo).map(|(_, bytes)| bytes).sum()
+}
+
+/// The same, as a switch tells it of its groups.
+fn in_groups(manifest: &Manifest) -> u64 {
+    let groups = EventualGroup::all(manifest).expect("a manifest");
+    groups.iter().map(|it| it.memory_bytes).sum()
+}
+
 #[test]
 fn the_maps_are_as_large_as_it_was_told() {
     if dataplane::check_permitted().is_err() {
@@ -62,6 +79,7 @@ fn the_maps_are_as_large_as_it_was_told() {
         let made = xdp_backend::compile(&checked, &options, &file);
         let manifest = made.unwrap_or_else(|error| panic!("{error}")).generated.manifest;
         let told = Memory::of(&swish_tools::variables(&manifest).expect("a manifest"));
+        assert_eq!(eventual(&manifest), in_groups(&manifest), "{program}: what switches tell");
         let loaded = Object::open(&file, manifest).and_then(Object::load).expect("it loads");
 
         let mut bytes = 0;

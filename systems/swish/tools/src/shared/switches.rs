@@ -1,28 +1,19 @@
 //! What the switches of this machine say of their groups; no controller is asked.
 
+use super::groups::Groups;
 use super::{LeaveArgs, Said, bytes};
 use command_line::{outln, print_table};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
-use swish_switch::load::{GroupLoad, is_late};
+use swish_protocol::objects::SYSTEM;
+use swish_switch::load::GroupLoad;
 use swish_switch::{ChainLoad, EventualLoad};
 use switch_agent::{RunDirectory, client};
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// What an agent answers.
-#[derive(Debug, Serialize, Deserialize)]
-struct Groups {
-    #[serde(default)]
-    shared: Vec<GroupLoad>,
-    #[serde(default)]
-    shared_eventual: Vec<EventualLoad>,
-    #[serde(default)]
-    shared_chain: Option<ChainLoad>,
-}
 
 /// A switch of this machine.
 #[derive(Debug, Serialize)]
@@ -30,44 +21,66 @@ struct Switch {
     switch: String,
     #[serde(flatten)]
     groups: Groups,
+    /// Why its agent does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
-/// Prints the groups of all switches of this machine.
-pub(super) fn status(json: bool) -> Said<u8> {
+/// Whether the program of a switch has shared variables, as far as this user may know.
+fn shares(run: &RunDirectory) -> bool {
+    let manifest = run.running_manifest();
+    manifest.map_or(true, |it| it.state_objects.iter().any(|it| it.system == SYSTEM))
+}
+
+/// Prints the groups of a switch of this machine, or of all.
+pub(super) fn status(switch: Option<&str>, json: bool) -> Said<u8> {
     let mut switches = vec![];
-    for name in switch_agent::known() {
+    for name in switch.map_or_else(switch_agent::known, |name| vec![name.to_owned()]) {
         let run = RunDirectory::of(&name)?;
-        match client::ask_system::<Groups>(&run, &json!({"op": "shared"})) {
-            Ok(groups) => switches.push(Switch { switch: name, groups }),
-            Err(error) => eprintln!("stateplane shared: {name}: {error}"),
+        if !shares(&run) {
+            continue;
         }
+        let (groups, error) = match client::ask_system(&run, &json!({"op": "shared"})) {
+            Ok(groups) => (groups, None),
+            Err(error) => (Groups::default(), Some(error.to_string())),
+        };
+        if let Some(error) = &error {
+            eprintln!("stateplane shared: {error}");
+        }
+        switches.push(Switch { switch: name, groups, error });
+    }
+    if let (Some(name), true) = (switch, switches.is_empty()) {
+        return Err(format!("the program of switch {name} shares no variables").into());
     }
     if switches.is_empty() {
         return Err(
             "no switch of this machine shares variables; --address asks a controller".into()
         );
     }
-    let eventual = |it: &EventualLoad| it.fault.is_none() && (it.leaves || it.view != 0);
-    let well = |it: &GroupLoad| it.fault.is_none() && (it.leaves || !is_late(it));
-    let chain = |it: &ChainLoad| it.fault.is_none() && (it.leaves || it.reads);
-    let all = |Switch { groups, .. }: &Switch| {
-        groups.shared.iter().all(well)
-            && groups.shared_chain.iter().all(chain)
-            && groups.shared_eventual.iter().all(eventual)
-    };
-    let code = u8::from(!switches.iter().all(all));
+    if switches.iter().all(|it| it.error.is_some()) {
+        return Err("no agent answers; --address asks a controller".into());
+    }
+    let code = code(&switches);
     if json {
         outln!("{}", command_line::json(&switches));
         return Ok(code);
     }
-    for (at, Switch { switch, groups }) in switches.iter().enumerate() {
+    for (at, Switch { switch, groups, error }) in switches.iter().enumerate() {
         if at > 0 {
             outln!("");
         }
         outln!("switch {switch}");
-        print(groups);
+        match error {
+            Some(_) => outln!("  its agent does not answer"),
+            None => print(groups),
+        }
     }
     Ok(code)
+}
+
+/// 1: some switch does not share its groups, or its agent does not answer.
+fn code(switches: &[Switch]) -> u8 {
+    u8::from(!switches.iter().all(|it| it.error.is_none() && it.groups.are_well()))
 }
 
 /// How many members there are, as far as the switch knows, if it is to be one.
@@ -86,18 +99,19 @@ fn print(groups: &Groups) {
             "sdw".to_owned(),
             members(&it.members, it.leaves, it.window == 0),
             it.view.to_string(),
-            it.window.to_string(),
-            format!("{} ms", it.age_ms),
-            it.relaxation.to_string(),
+            it.window_text(),
+            it.age_text(),
+            it.relaxation_text(),
             format!("{}/s", bytes(it.bytes_per_s)),
             bytes(it.memory_bytes),
         ]
     };
     let eventual = |it: &EventualLoad| {
         let members = members(&it.members, it.leaves, it.view == 0);
-        let (group, view) = (it.group.clone(), it.view.to_string());
-        let none = String::new;
-        vec![group, "ewo".to_owned(), members, view, none(), none(), none(), none(), none()]
+        let (group, view, age) = (it.group.clone(), it.view.to_string(), it.age_ms);
+        let (received, memory) = (bytes(it.bytes_per_s), bytes(it.memory_bytes));
+        let (age, received, none) = (format!("{age} ms"), format!("{received}/s"), String::new);
+        vec![group, "ewo".to_owned(), members, view, none(), age, none(), received, memory]
     };
     let chain = |it: &ChainLoad| {
         let members = members(&it.members, it.leaves, it.view == 0);
@@ -124,18 +138,8 @@ fn print(groups: &Groups) {
             outln!("  group {group}: {fault}");
         }
     }
-    for EventualLoad { group, fault, .. } in &groups.shared_eventual {
-        if let Some(fault) = fault {
-            outln!("  group {group}: {fault}");
-        }
-    }
-    for group in &groups.shared {
-        for note in group.notes() {
-            outln!("  group {}: {note}", group.group);
-        }
-        if let Some(fault) = &group.fault {
-            outln!("  group {}: {fault}", group.group);
-        }
+    for note in groups.notes() {
+        outln!("  {note}");
     }
 }
 
@@ -161,11 +165,51 @@ pub(super) fn moves(args: &LeaveArgs, leaves: bool) -> Said<u8> {
             return Ok(0);
         };
         if Instant::now() >= until {
-            let why = "the controller does not decide, or this switch is the last member";
-            eprintln!("stateplane shared: group {group}: not done yet: {why}");
+            eprintln!("stateplane shared: group {group}: {}", not_yet(leaves, run.name()));
             return Ok(1);
         }
         std::thread::sleep(LOOK);
         groups = client::ask_system(&run, &json!({"op": "shared"}))?;
+    }
+}
+
+/// Why a switch has not left or come back in time, and what becomes of the wish.
+fn not_yet(leaves: bool, switch: &str) -> String {
+    let why = "not done yet: no controller decides (`stateplane shared status` tells)";
+    if leaves {
+        format!(
+            "{why}, or this is the last member. The switch leaves as soon as that is decided; \
+             until then it is `leaving`, and with SDW its packets count nothing. `stateplane \
+             shared join --switch {switch}` takes it back"
+        )
+    } else {
+        format!("{why}. The switch joins as soon as one does")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_that_waits_says_how_to_take_it_back() {
+        let text = not_yet(true, "s1");
+        assert!(text.contains("it is `leaving`"), "{text}");
+        assert!(text.contains("`stateplane shared join --switch s1` takes it back"), "{text}");
+        assert!(!not_yet(false, "s1").contains("leave"));
+    }
+
+    #[test]
+    fn an_agent_that_does_not_answer_is_not_well() {
+        let switch = |error: Option<&str>| Switch {
+            switch: "s1".into(),
+            groups: Groups::default(),
+            error: error.map(str::to_owned),
+        };
+        assert_eq!(code(&[switch(None)]), 0);
+        let all = [switch(None), switch(Some("no agent runs"))];
+        assert_eq!(code(&all), 1);
+        let json = serde_json::to_value(&all[1]).expect("JSON");
+        assert_eq!(json["error"], "no agent runs");
     }
 }

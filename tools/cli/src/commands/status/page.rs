@@ -5,6 +5,7 @@ use command_line::StoreView;
 use command_line::outln;
 use controller::shell::{PeerStatus, Status as ControllerStatus};
 use switch_agent::load::{GatewayLoad, HopLoad, ViewsKnown};
+use switch_agent::system::{Holds, ObjectLoad};
 use wire::{Reporter, SwitchLoad};
 
 /// Next hops that are named, of those that do not answer.
@@ -152,15 +153,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         }));
         notes.extend(view.notes.iter().map(named));
         for object in &load.objects {
-            notes.push(format!(
-                "{}: {} ({}): {} flows owned; {} of {} entries used",
-                switch.name,
-                object.name,
-                object.consistency,
-                object.owned,
-                object.flows,
-                object.limit
-            ));
+            notes.push(format!("{}: {}", switch.name, held(object)));
         }
         notes.extend(load.waiting.iter().map(|waiting| named(&waiting.to_string())));
         notes.extend(view.more.iter().map(named));
@@ -360,10 +353,37 @@ pub fn reporter(reporter: Reporter) -> String {
     }
 }
 
+/// What a state object holds.
+fn held(object: &ObjectLoad) -> String {
+    let ObjectLoad { name, consistency, flows, owned, limit, holds } = object;
+    let held = match holds {
+        Holds::Flows => format!("{owned} flows owned; {flows} of {limit} entries used"),
+        Holds::Entries => format!("{flows} of {limit} entries used"),
+        Holds::Cells => format!("{limit} cells"),
+    };
+    format!("{name} ({consistency}): {held}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use switch_agent::load::NarrowPort;
+
+    #[test]
+    fn only_flows_are_owned() {
+        let load = |holds, flows| ObjectLoad {
+            name: "ingress.t".to_owned(),
+            consistency: "sro".to_owned(),
+            flows,
+            owned: 0,
+            limit: 64,
+            holds,
+        };
+        assert_eq!(held(&load(Holds::Entries, 3)), "ingress.t (sro): 3 of 64 entries used");
+        assert_eq!(held(&load(Holds::Cells, 0)), "ingress.t (sro): 64 cells");
+        let text = held(&load(Holds::Flows, 3));
+        assert_eq!(text, "ingress.t (sro): 0 flows owned; 3 of 64 entries used");
+    }
 
     /// A controller's page with these `(address, reporter, heard)`.
     fn overview(peers: &[(&str, Reporter, bool)]) -> Overview {
