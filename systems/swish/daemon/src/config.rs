@@ -220,4 +220,18 @@ mod tests {
             assert!(error.contains(field) && error.contains(remedy), "{error}");
         }
     }
+
+    #[test]
+    fn the_example_has_every_field() {
+        // (The reader names all fields when it meets another one.)
+        let error = serde_json::from_str::<File>("{ \"no_such_field\": 1 }").map(drop);
+        let error = error.unwrap_err().to_string();
+        let (_, known) = error.split_once("expected one of").expect("the fields");
+        let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        assert!(known.len() == 5, "{error}");
+        for field in known {
+            let heads = [format!("\n{field} = "), format!("\n[{field}.")];
+            assert!(heads.iter().any(|it| EXAMPLE.contains(it)), "{field}");
+        }
+    }
 }

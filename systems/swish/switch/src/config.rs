@@ -517,4 +517,30 @@ mod tests {
         assert_eq!(unused, ["shared.main.period_us", "shared.main.bound"]);
         assert!(said.unused("main", windows).is_empty());
     }
+
+    #[test]
+    fn the_example_has_every_field() {
+        const EXAMPLE: &str = include_str!("../../../../docs/switch.example.toml");
+        let (_, section) = EXAMPLE.split_once("# [shared.main]\n").expect("the section");
+        let (section, _) = section.split_once("\n\n").expect("its end");
+        let settings = section.lines().filter_map(|line| {
+            let setting = line.strip_prefix("# ")?;
+            let (name, _) = setting.split_once(" = ")?;
+            (!name.contains(' ')).then_some((name, setting))
+        });
+        let settings: Vec<(&str, &str)> = settings.collect();
+        // (The reader names all fields when it meets another one.)
+        let error = serde_json::from_str::<Shared>("{ \"no_such_field\": 1 }").map(drop);
+        let error = error.unwrap_err().to_string();
+        let known: BTreeSet<&str> = error.split('`').skip(3).step_by(2).collect();
+        assert!(known.len() > 8, "{error}");
+        assert_eq!(settings.iter().map(|it| it.0).collect::<BTreeSet<_>>(), known);
+        // It is good, with either of `members` and `controllers`.
+        const BOTH: Has = Has { windows: true, eventual: true };
+        for out in [vec!["controllers"], vec!["members", "tree"]] {
+            let fields = settings.iter().filter(|it| !out.contains(&it.0)).map(|it| it.1);
+            let fields: Vec<&str> = fields.collect();
+            assert_eq!(refused(&fields.join("\n"), "fabric = true", BOTH), "good");
+        }
+    }
 }
