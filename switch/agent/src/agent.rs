@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::gateway::{self, Gateway};
 use crate::generator::{self, Generator};
 use crate::load::ViewsKnown;
-use crate::preflight;
 use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
 use crate::system::{SWEEP_EVERY, System, Systems};
@@ -65,8 +64,7 @@ pub(crate) struct Agent {
 /// another machine's.
 pub fn check(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
     let manifest = start::check(config, systems)?;
-    let mut problems =
-        preflight::problems(config, crate::system::message_bytes(systems, &manifest));
+    let mut problems = start::problems(config, systems, &manifest)?;
     // The program may refuse the mode that `commit = "auto"` comes to on this host.
     if config.commit == CommitMode::Auto {
         let mut settled = config.clone();

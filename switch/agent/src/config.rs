@@ -497,4 +497,25 @@ arguments = { port = 2 }
             );
         }
     }
+
+    /// The fields that a struct knows, as its reader names them when it meets another one.
+    fn fields<T: DeserializeOwned>() -> Vec<String> {
+        let error = toml::from_str::<T>("no_such_field = 1").err().map(|it| it.to_string());
+        let (_, known) = error.as_deref().and_then(|it| it.split_once("expected one of")).unwrap();
+        known.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_example_has_every_field() {
+        let text = include_str!("../../../docs/switch.example.toml");
+        let (config, port) = (fields::<Config>(), fields::<Port>());
+        assert!(config.len() > 20 && port.len() == 4, "{config:?} {port:?}");
+        let has = |field: &str| {
+            let heads = [format!("{field} = "), format!("[{field}]"), format!("[[{field}]]")];
+            let line = |line: &str| heads.iter().any(|it| line.contains(it.as_str()));
+            text.lines().any(line)
+        };
+        let missing: Vec<&String> = config.iter().chain(&port).filter(|it| !has(it)).collect();
+        assert!(missing.is_empty(), "docs/switch.example.toml lacks {missing:?}");
+    }
 }

@@ -16,6 +16,7 @@ use crate::system::{self, Context, System, Systems};
 use dataplane::layouts::core::MAX_IFINDEX;
 use dataplane::{AttachMode, Dataplane, Link, Object, Settings};
 use manifest::Manifest;
+use secrets::{SecretsError, SecretsFile};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,7 +81,36 @@ pub(crate) fn check(config: &Config, systems: &[&dyn System]) -> Result<Manifest
             return config.fault(format!("port[{index}].port"), reason);
         }
     }
+    if let Some(error) = secrets_problem(config, &manifest).filter(|error| !is_unread(error)) {
+        return config.fault("secrets", error.to_string());
+    }
     Ok(manifest)
+}
+
+/// What is wrong with the file of secrets, of a program that needs one.
+fn secrets_problem(config: &Config, manifest: &Manifest) -> Option<SecretsError> {
+    let path = config.secrets.as_ref().filter(|_| !manifest.state_objects.is_empty())?;
+    SecretsFile::load(path).err()
+}
+
+/// The file may be another machine's, or another user's.
+fn is_unread(error: &SecretsError) -> bool {
+    matches!(error, SecretsError::Read { .. })
+}
+
+/// What may keep a good configuration from working as it says, on this host or with this program:
+/// file, field, reason and remedy of each.
+pub(crate) fn problems(
+    config: &Config,
+    systems: &[&dyn System],
+    manifest: &Manifest,
+) -> Result<Vec<String>> {
+    let mut found = preflight::problems(config, system::message_bytes(systems, manifest));
+    found.extend(system::doubts(systems, config, manifest)?);
+    if let Some(error) = secrets_problem(config, manifest) {
+        found.push(format!("{}: secrets: {error}", config.file.display()));
+    }
+    Ok(found)
 }
 
 /// What the object's constants are.
@@ -128,7 +158,7 @@ pub(crate) fn start(
     let hash = fingerprint(config, &manifest)?;
     let run = RunDirectory::of(&config.name)?;
     let hold = run.open()?;
-    for problem in preflight::problems(config, system::message_bytes(systems, &manifest)) {
+    for problem in problems(config, systems, &manifest)? {
         tracing::warn!("{problem}");
     }
     match begin(config, manifest, hash, fresh, systems, &run) {

@@ -52,6 +52,15 @@ pub trait System: Sync {
     /// [`Config::fault`]: the field, why, and the remedy.
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()>;
 
+    /// What of the configuration does nothing with this program: fields, each with the reason and
+    /// the remedy. [`System::check`] has found nothing.
+    ///
+    /// # Errors
+    /// As [`System::check`].
+    fn doubts(&self, _config: &Config, _manifest: &Manifest) -> Result<Vec<(String, String)>> {
+        Ok(vec![])
+    }
+
     /// What a message of the program has beside the packet that waits in it, in bytes at the most.
     /// 0: none waits.
     fn message_bytes(&self, _manifest: &Manifest) -> u32 {
@@ -221,6 +230,22 @@ pub fn now_ns() -> u64 {
     use nix::time::{ClockId, clock_gettime};
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+/// What of a good configuration does nothing with the program: file, field, reason and remedy of
+/// each.
+pub(crate) fn doubts(
+    systems: &[&dyn System],
+    config: &Config,
+    manifest: &Manifest,
+) -> Result<Vec<String>> {
+    let mut found = vec![];
+    for system in systems {
+        let all = system.doubts(config, manifest)?.into_iter();
+        let told = all.map(|(field, why)| format!("{}: {field}: {why}", config.file.display()));
+        found.extend(told);
+    }
+    Ok(found)
 }
 
 /// Checks a program against the systems that there are, and the configuration against each.

@@ -7,6 +7,7 @@ mod page;
 
 use page::{blocks, guide, markdown, read, repository};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -67,6 +68,16 @@ fn every_configuration_on_the_page_is_good() {
         kinds.contains(&"store") && kinds.contains(&"switch"),
         "the page has configurations of both: {kinds:?}"
     );
+    // Secrets that others may read: found before the switch starts.
+    let secrets = folder.path().join("fabric.secrets");
+    std::fs::set_permissions(&secrets, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let switch = folder.path().join("switch-s1.toml");
+    let output =
+        Command::new(STATEPLANE).args(["switch", "--check", "--config"]).arg(&switch).output();
+    let output = output.unwrap();
+    let told = said(&output);
+    assert!(!output.status.success(), "{told}");
+    assert!(told.contains("switch-s1.toml: secrets: ") && told.contains("`chmod 600"), "{told}");
 }
 
 /// All TOML in all pages can be read, and what the applications' pages add to a configuration is

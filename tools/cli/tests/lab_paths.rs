@@ -14,8 +14,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 const TOPOLOGY: &str = "../../systems/swish/lab/paths.toml";
-/// Of the load balancer.
-const BUCKETS: usize = 3;
+/// The load balancer's, as many as its entries have.
+const DEFINE: &str = "define=LOAD_BALANCER_BUCKETS=3";
 const SWITCHES: [&str; 3] = ["s1", "s2", "s3"];
 
 /// The inside host's address to which packets come through switch `k`.
@@ -28,7 +28,7 @@ fn outside(k: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 8, 0, k as u8)
 }
 
-/// An address that the switches rewrite, to which packets go through switch `k`.
+/// An address that the switches rewrite (in `tables`), to which packets go through switch `k`.
 fn virtual_address(k: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 6, 0, k as u8)
 }
@@ -38,10 +38,15 @@ fn all_paths() -> impl Iterator<Item = (usize, usize)> {
     (1..=3).flat_map(|back| (1..=3).map(move |out| (back, out)))
 }
 
+/// The entries that the page has the reader give `program` (`docs/paths.md` of the system).
+fn tables(program: &str) -> String {
+    let path = format!("../../systems/swish/lab/tables/{program}.toml");
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 fn up(test: &str, program: &str, tables: &str) -> TestLab {
     let (program, tables) = (format!("program={program}"), format!("tables={tables}"));
-    let define = format!("define=LOAD_BALANCER_BUCKETS={BUCKETS}");
-    let lab = TestLab::up(test, TOPOLOGY, &["--set", &program, "--set", &tables, "--set", &define]);
+    let lab = TestLab::up(test, TOPOLOGY, &["--set", &program, "--set", &tables, "--set", DEFINE]);
     let (loop_inside, loop_outside) = ("ping -c1 -W1 10.1.", "ping -c1 -W1 10.3.");
     for (at, switch) in SWITCHES.iter().enumerate() {
         for begin in [loop_inside, loop_outside] {
@@ -299,30 +304,6 @@ fn counted(lab: &TestLab, counter: &str) -> u64 {
     SWITCHES.iter().map(|switch| lab.counter(switch, counter)).sum()
 }
 
-const INSIDE_PREFIX: &str = "::ffff:10.7.0.0/112";
-
-fn firewall_tables() -> String {
-    format!(
-        r#"
-[[table]]
-name = "FirewallIngress.inside_sources"
-[[table.entry]]
-key = {{ "meta.source" = "{INSIDE_PREFIX}" }}
-action = "FirewallIngress.yes"
-[[table]]
-name = "FirewallIngress.inside_destinations"
-[[table.entry]]
-key = {{ "meta.destination" = "{INSIDE_PREFIX}" }}
-action = "FirewallIngress.yes"
-[[table]]
-name = "FirewallIngress.outside_ports"
-[[table.entry]]
-key = {{ "standard_metadata.ingress_port" = "1" }}
-action = "FirewallIngress.yes"
-"#
-    )
-}
-
 /// A connection goes out through one switch, and its answers come in through another one, which
 /// lets in nothing else.
 #[test]
@@ -330,7 +311,7 @@ fn a_firewall_is_one_on_asymmetric_paths() {
     if skip() {
         return;
     }
-    let lab = up("sro-firewall", "firewall", &firewall_tables());
+    let lab = up("sro-firewall", "firewall", &tables("firewall"));
     let mut streams = vec![];
     for k in 1..=3 {
         tcp_echo_at(&lab, "outside", &outside(k).to_string(), 8000);
@@ -376,43 +357,13 @@ fn a_firewall_is_one_on_asymmetric_paths() {
     lab.down();
 }
 
-fn nat_tables() -> String {
-    let mut text = String::from(
-        r#"
-[[table]]
-name = "NatIngress.inside"
-[[table.entry]]
-key = { "hdr.ipv4.source" = "10.7.0.0/24" }
-action = "NatIngress.mark_inside"
-[[table]]
-name = "NatIngress.external"
-[[table.entry]]
-key = { "hdr.ipv4.destination" = "10.6.0.0/24" }
-action = "NatIngress.mark_external"
-[[table]]
-name = "NatIngress.pools"
-"#,
-    );
-    // What goes out for address k comes back through the switch behind it.
-    for k in 1..=3 {
-        text += &format!(
-            "[[table.entry]]\nkey = {{ \"hdr.ipv4.source\" = \"{}/32\" }}\naction = \
-             \"NatIngress.use_pool\"\narguments = {{ address = \"{}\", first_port = \"20000\", ports \
-             = \"64\" }}\n",
-            inside(k),
-            virtual_address(k)
-        );
-    }
-    text
-}
-
 /// Conversations of all switches take ports of the same pool, and no two have the same.
 #[test]
 fn a_nat_is_one_on_asymmetric_paths() {
     if skip() {
         return;
     }
-    let lab = up("sro-nat", "nat", &nat_tables());
+    let lab = up("sro-nat", "nat", &tables("nat"));
     for k in 1..=3 {
         tcp_echo_at(&lab, "outside", &outside(k).to_string(), 8000);
     }
@@ -441,41 +392,13 @@ fn a_nat_is_one_on_asymmetric_paths() {
     lab.down();
 }
 
-fn balancer_tables() -> String {
-    let mut services = String::from("[[table]]\nname = \"BalancerIngress.services\"\n");
-    let mut servers = String::from("[[table]]\nname = \"BalancerIngress.servers\"\n");
-    let mut backends = String::from("[[table]]\nname = \"BalancerIngress.backends\"\n");
-    for k in 1..=3 {
-        let address = virtual_address(k);
-        services += &format!(
-            "[[table.entry]]\nkey = {{ \"meta.key.destination\" = \"{address}\", \
-             \"meta.key.destination_port\" = \"80\", \"meta.key.protocol\" = \"6\" }}\naction = \
-             \"BalancerIngress.mark_virtual\"\n"
-        );
-        servers += &format!(
-            "[[table.entry]]\nkey = {{ \"meta.key.source\" = \"{}/32\", \"meta.key.source_port\" = \
-             \"8000\", \"meta.key.protocol\" = \"6\" }}\naction = \"BalancerIngress.mark_backend\"\n",
-            outside(k)
-        );
-        for bucket in 0..BUCKETS {
-            backends += &format!(
-                "[[table.entry]]\nkey = {{ \"meta.conversation.server\" = \"{address}\", \
-                 \"meta.conversation.server_port\" = \"80\", \"bucket\" = \"{bucket}\" }}\naction = \
-                 \"BalancerIngress.use_backend\"\narguments = {{ address = \"{}\", port = \"8000\" }}\n",
-                outside(bucket % 3 + 1)
-            );
-        }
-    }
-    services + &servers + &backends
-}
-
 /// A client's connection comes to one switch, the backend's answers to another one.
 #[test]
 fn a_load_balancer_is_one_on_asymmetric_paths() {
     if skip() {
         return;
     }
-    let lab = up("sro-balancer", "load_balancer", &balancer_tables());
+    let lab = up("sro-balancer", "load_balancer", &tables("load_balancer"));
     for k in 1..=3 {
         tcp_echo_at(&lab, "outside", &outside(k).to_string(), 8000);
     }

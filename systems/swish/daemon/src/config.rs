@@ -2,7 +2,8 @@
 
 use controller::config::{ConfigError, Problem, ShellConfig};
 use daemon::config::require;
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -41,7 +42,19 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
+    #[serde(deserialize_with = "addresses")]
     switches: Vec<Ipv4Addr>,
+}
+
+fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ipv4Addr>, D::Error> {
+    let one = |text: String| {
+        text.parse().map_err(|_| {
+            D::Error::custom(format!(
+                "{text:?}: write a switch's IPv4 address, such as \"10.9.0.1\""
+            ))
+        })
+    };
+    Vec::<String>::deserialize(from)?.into_iter().map(one).collect()
 }
 
 fn default_dead_ms() -> u64 {
@@ -126,6 +139,14 @@ fn check(file: &File) -> Result<(), Problem> {
         "is missing; write [group.NAME] with `switches`, for each group of the program".to_owned()
     })?;
     for (name, group) in &file.group {
+        // (The compiler's rule for `@group`.)
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        let is_name = (1..=32).contains(&name.len()) && name.bytes().all(plain);
+        require(is_name, &format!("group.{name:?}"), || {
+            "no program has a group of this name; write 1 to 32 letters, digits, - and _, as \
+             `@group` has them"
+                .to_owned()
+        })?;
         let field = format!("group.{name}.switches");
         let count = group.switches.len();
         require((1..=MEMBERS as usize).contains(&count), &field, || {
@@ -137,6 +158,16 @@ fn check(file: &File) -> Result<(), Problem> {
         for (at, switch) in group.switches.iter().enumerate() {
             require(!group.switches[..at].contains(switch), &field, || {
                 format!("{switch} is given twice; write each switch once")
+            })?;
+            let nobodys = switch.is_unspecified()
+                || switch.is_multicast()
+                || switch.is_broadcast()
+                || switch.is_loopback();
+            require(!nobodys, &field, || {
+                format!(
+                    "{switch} is no switch's address; write the `own` of its `[shared.{name}]` in \
+                     switch.toml"
+                )
             })?;
         }
     }
@@ -177,12 +208,30 @@ mod tests {
             ("lost_ms", "lost_mss", "lost_mss", ""),
             ("[group.main]\nswitches", "[group.main]\nswitch", "switch", ""),
             ("\"10.9.0.2\"", "\"10.9.0.1\"", "group.main.switches", "once"),
+            ("\"10.9.0.2\"", "\"0.0.0.0\"", "group.main.switches", "write the `own`"),
+            ("\"10.9.0.2\"", "\"224.0.0.1\"", "group.main.switches", "write the `own`"),
+            ("\"10.9.0.2\"", "\"s2\"", "\"s2\"", "IPv4 address"),
+            ("[group.main]", "[group.\"a b\"]", "group.\"a b\"", "1 to 32 letters"),
             ("database = ", "# database = ", "database", "either"),
         ] {
             assert!(EXAMPLE.contains(from), "{from}");
             let error = Config::parse(Path::new("c.toml"), &EXAMPLE.replacen(from, to, 1));
             let error = error.unwrap_err().to_string();
             assert!(error.contains(field) && error.contains(remedy), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_example_has_every_field() {
+        // (The reader names all fields when it meets another one.)
+        let error = serde_json::from_str::<File>("{ \"no_such_field\": 1 }").map(drop);
+        let error = error.unwrap_err().to_string();
+        let (_, known) = error.split_once("expected one of").expect("the fields");
+        let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        assert!(known.len() == 5, "{error}");
+        for field in known {
+            let heads = [format!("\n{field} = "), format!("\n[{field}.")];
+            assert!(heads.iter().any(|it| EXAMPLE.contains(it)), "{field}");
         }
     }
 }

@@ -1,7 +1,10 @@
 //! SwiSh's part of `switch.toml`.
 
+mod addresses;
+
 use crate::gossip::Terms;
 use crate::group::{Caps, View};
+use addresses::{Addresses, check_controllers, no_switch};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -32,9 +35,10 @@ struct Shared {
     #[serde(default)]
     members: Vec<Addresses>,
     /// Or the controllers that decide on the members.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "addresses::controllers")]
     controllers: Vec<SocketAddrV4>,
     /// The address of this switch as a member.
+    #[serde(deserialize_with = "addresses::own")]
     own: Ipv4Addr,
     /// From one window to the next, at the least.
     period_us: Option<u64>,
@@ -54,38 +58,27 @@ struct Shared {
     tombstone_s: Option<u64>,
 }
 
-/// An address, or all from a first one to a last one: `"10.0.0.1-10.0.3.254"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-struct Addresses {
-    first: Ipv4Addr,
-    last: Ipv4Addr,
+/// Of which consistencies a group has variables.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Has {
+    /// SDW.
+    pub windows: bool,
+    /// EWO.
+    pub eventual: bool,
 }
 
-impl TryFrom<String> for Addresses {
-    type Error = String;
-
-    fn try_from(text: String) -> std::result::Result<Addresses, String> {
-        let (first, last) = text.split_once('-').unwrap_or((text.as_str(), text.as_str()));
-        let address = |text: &str| text.trim().parse::<Ipv4Addr>().ok();
-        match (address(first), address(last)) {
-            (Some(first), Some(last)) if first <= last => Ok(Addresses { first, last }),
-            (Some(_), Some(_)) => Err(format!("{text:?}: the last address is below the first one")),
-            _ => Err(format!(
-                "{text:?}: write an IPv4 address, or two with `-` between them for all from the \
-                 first to the last"
-            )),
-        }
-    }
+/// A field that some variables need.
+struct Setting {
+    name: &'static str,
+    is_set: bool,
+    /// The group has variables that use it.
+    used: bool,
+    needs: &'static str,
 }
 
-impl Addresses {
-    fn count(self) -> u64 {
-        u64::from(self.last.to_bits()) - u64::from(self.first.to_bits()) + 1
-    }
-
-    fn all(self) -> impl Iterator<Item = Ipv4Addr> {
-        (self.first.to_bits()..=self.last.to_bits()).map(Ipv4Addr::from_bits)
+impl Setting {
+    fn does_nothing(&self) -> bool {
+        self.is_set && !self.used
     }
 }
 
@@ -158,23 +151,45 @@ impl Groups<'_> {
         source(self.config, group, self.shared.get(group), room)
     }
 
-    /// A group without variables with SDW has no settings of windows.
+    /// What is set for variables that the group does not have would do nothing.
     ///
     /// # Errors
-    /// It has.
-    pub(crate) fn has_no_windows(&self, group: &str) -> Result<()> {
-        let shared = self.shared.get(group);
+    /// There is such a field. (`period_us` and `bound` are told by [`Groups::unused`].)
+    pub(crate) fn fits(&self, group: &str, has: Has) -> Result<()> {
+        let Some(shared) = self.shared.get(group) else { return Ok(()) };
+        let set = |name, is_set, used, needs| Setting { name, is_set, used, needs };
+        let (eventual, windows) = ("EWO", "SDW, so no windows");
         let fields = [
-            ("cpu_percent", shared.and_then(|it| it.cpu_percent)),
-            ("tree", shared.and_then(|it| it.tree)),
+            set("cpu_percent", shared.cpu_percent.is_some(), has.windows, windows),
+            set("tree", shared.tree.is_some(), has.windows, windows),
+            set("mirror_us", shared.mirror_us.is_some(), has.eventual, eventual),
+            set("gossip_ms", shared.gossip_ms.is_some(), has.eventual, eventual),
+            set("tombstone_s", shared.tombstone_s.is_some(), has.eventual, eventual),
+            set(
+                "bandwidth_mbps",
+                shared.bandwidth_mbps.is_some(),
+                has.windows || has.eventual,
+                "SDW or EWO",
+            ),
         ];
-        match fields.into_iter().find(|(_, value)| value.is_some()) {
-            Some((name, _)) => {
-                let reason = "the group has no variable with SDW, so no windows; leave it out";
+        match fields.into_iter().find(Setting::does_nothing) {
+            Some(Setting { name, needs, .. }) => {
+                let reason = format!("the group has no variable with {needs}; leave it out");
                 self.config.fault(format!("shared.{group}.{name}"), reason)
             }
             None => Ok(()),
         }
+    }
+
+    /// Fields that do nothing, as the group has no windows, and why. They are no errors: programs
+    /// with SDW, EWO and SRO may share a configuration.
+    pub(crate) fn unused(&self, group: &str, has: Has) -> Vec<(String, String)> {
+        let Some(shared) = self.shared.get(group).filter(|_| !has.windows) else { return vec![] };
+        let set = [("period_us", shared.period_us), ("bound", shared.bound)];
+        let set = set.into_iter().filter(|(_, value)| value.is_some());
+        let reason =
+            "does nothing: the group has no variable with SDW, so no windows; leave it out";
+        set.map(|(name, _)| (format!("shared.{group}.{name}"), reason.to_owned())).collect()
     }
 
     /// How much is sent of a group's variables with EWO.
@@ -225,6 +240,21 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
         return config.fault(field("members"), reason);
     }
     let members = members(shared, room).or_else(|why| config.fault(field("members"), why))?;
+    if let Some(why) = no_switch(shared.own) {
+        return config.fault(field("own"), why);
+    }
+    check_controllers(&shared.controllers)
+        .or_else(|why| config.fault(field("controllers"), why))?;
+    // (A switch that is alone in its group sends nothing.)
+    let has_others = members.len() > 1 || !shared.controllers.is_empty();
+    if has_others && !config.port.iter().any(|port| port.fabric) {
+        let reason = format!(
+            "no port has `fabric = true`, so no message of another switch comes in, and \
+             [shared.{group}] is shared with nobody; write it at each port that leads to switches \
+             of the group"
+        );
+        return config.fault("port", reason);
+    }
     let (period_ns, bound) = terms(config, shared, &field)?;
     let caps = match caps(shared) {
         Ok(caps) => caps,
@@ -236,7 +266,9 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
         return Ok(Source::Controllers(shared.controllers.clone(), own));
     }
     let Some(own) = members.iter().position(|member| *member == shared.own) else {
-        return config.fault(field("own"), format!("{} is none of `members`", shared.own));
+        let reason =
+            format!("{} is none of `members`; write which of them this switch is", shared.own);
+        return config.fault(field("own"), reason);
     };
     Ok(Source::Fixed(View {
         number: 1,
@@ -289,12 +321,12 @@ fn members(shared: &Shared, room: u32) -> std::result::Result<Vec<Ipv4Addr>, Str
         });
     }
     let members: Vec<Ipv4Addr> = shared.members.iter().flat_map(|it| it.all()).collect();
-    if members.contains(&Ipv4Addr::UNSPECIFIED) {
-        return Err("0.0.0.0 is no switch's address".into());
+    if let Some(why) = members.iter().find_map(|it| no_switch(*it)) {
+        return Err(why);
     }
     let mut seen = BTreeSet::new();
     match members.iter().find(|it| !seen.insert(**it)) {
-        Some(twice) => Err(format!("{twice} is given twice")),
+        Some(twice) => Err(format!("{twice} is given twice; write each switch once")),
         None => Ok(members),
     }
 }
@@ -326,7 +358,8 @@ fn terms(config: &Config, shared: &Shared, field: &dyn Fn(&str) -> String) -> Re
     }
     let bound = shared.bound.unwrap_or(USUAL_BOUND);
     if bound == 0 {
-        return config.fault(field("bound"), "0: must be at least 1 update");
+        return config
+            .fault(field("bound"), "0: must be at least 1 update; leave it out for no bound");
     }
     Ok((period_us * 1000, bound))
 }
@@ -334,6 +367,7 @@ fn terms(config: &Config, shared: &Shared, field: &dyn Fn(&str) -> String) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn shared(members: &str) -> serde_json::Result<Shared> {
         serde_json::from_str(&format!("{{ \"own\": \"10.0.0.1\", \"members\": {members} }}"))
@@ -402,5 +436,111 @@ mod tests {
         assert!(error(r#"["10.0.0.9-10.0.0.1"]"#).contains("below the first"));
         assert!(error(r#"["10.0.0.9-"]"#).contains("write an IPv4 address"));
         assert!(error(r#"["all"]"#).contains("write an IPv4 address"));
+        let of = |fields: &str| {
+            let text = format!("{{ {fields} }}");
+            serde_json::from_str::<Shared>(&text).map(drop).unwrap_err().to_string()
+        };
+        assert!(of(r#""own": "s1""#).contains("\"s1\": write this switch's IPv4 address"));
+        let controllers = of(r#""own": "10.0.0.1", "controllers": ["10.0.0.9"]"#);
+        assert!(controllers.contains("write ADDRESS:PORT, such as \"10.0.0.9:5412\""));
+    }
+
+    /// What a configuration with this `[shared.main]` is refused for.
+    fn refused(fields: &str, ports: &str, has: Has) -> String {
+        let text = format!(
+            "name = \"s1\"\nobject = \"x.o\"\n[shared.main]\n{fields}\n[[port]]\ninterface = \
+             \"a\"\nport = 1\n{ports}\n"
+        );
+        let config = Config::parse(Path::new("s1.toml"), &text, &[&crate::SwiSh]).expect(fields);
+        let said = groups(&config, &["main"]).expect(fields);
+        let result = said.fits("main", has).and_then(|()| said.source("main", MEMBERS));
+        result.map_or_else(|error| error.to_string(), |_| "good".to_owned())
+    }
+
+    #[test]
+    fn what_cannot_work_is_told_with_file_field_and_remedy() {
+        const BOTH: Has = Has { windows: true, eventual: true };
+        let two = "members = [\"10.9.0.1\", \"10.9.0.2\"]\nown = \"10.9.0.1\"";
+        let fabric = "fabric = true";
+        assert_eq!(refused(two, fabric, BOTH), "good");
+        assert_eq!(refused("members = [\"10.9.0.1\"]\nown = \"10.9.0.1\"", "", BOTH), "good");
+        let error = refused(two, "", BOTH);
+        assert!(error.starts_with("s1.toml: port: no port has `fabric = true`"), "{error}");
+        for (fields, field, remedy) in [
+            ("members = [\"224.0.0.1\"]\nown = \"10.9.0.1\"", "members", "own address"),
+            ("members = [\"127.0.0.1\"]\nown = \"127.0.0.1\"", "members", "own address"),
+            ("members = [\"10.9.0.1\"]\nown = \"255.255.255.255\"", "own", "own address"),
+            ("members = [\"10.9.0.1\"]\nown = \"10.9.0.9\"", "own", "which of them"),
+            (
+                "controllers = [\"10.0.0.9:1\", \"10.0.0.9:1\"]\nown = \"10.9.0.1\"",
+                "controllers",
+                "each controller once",
+            ),
+            ("controllers = [\"10.0.0.9:0\"]\nown = \"10.9.0.1\"", "controllers", ":5412"),
+            ("controllers = [\"0.0.0.0:9\"]\nown = \"10.9.0.1\"", "controllers", "own address"),
+        ] {
+            let error = refused(fields, fabric, BOTH);
+            let start = format!("s1.toml: shared.main.{field}: ");
+            assert!(error.starts_with(&start) && error.contains(remedy), "{fields}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_would_do_nothing_is_told() {
+        let of = |field: &str, has| {
+            let two = "members = [\"10.9.0.1\", \"10.9.0.2\"]\nown = \"10.9.0.1\"";
+            refused(&format!("{two}\n{field}"), "fabric = true", has)
+        };
+        let (windows, eventual) =
+            (Has { windows: true, eventual: false }, Has { windows: false, eventual: true });
+        for (field, has) in [
+            ("gossip_ms = 0", windows),
+            ("mirror_us = 7", windows),
+            ("tombstone_s = 7", Has::default()),
+            ("cpu_percent = 7", eventual),
+            ("tree = 2", eventual),
+            ("bandwidth_mbps = 7", Has::default()),
+        ] {
+            let (error, name) = (of(field, has), field.split(' ').next().unwrap_or(field));
+            assert!(error.starts_with(&format!("s1.toml: shared.main.{name}: ")), "{error}");
+            assert!(error.ends_with("leave it out"), "{error}");
+        }
+        for (field, has) in [("bandwidth_mbps = 7", eventual), ("bandwidth_mbps = 7", windows)] {
+            assert_eq!(of(field, has), "good");
+        }
+        let text = "name = \"s1\"\nobject = \"x.o\"\n[shared.main]\nmembers = []\nown = \
+                    \"10.9.0.1\"\nbound = 5\nperiod_us = 5\n[[port]]\ninterface = \"a\"\nport = 1\n";
+        let config = Config::parse(Path::new("s1.toml"), text, &[&crate::SwiSh]).expect("it reads");
+        let said = groups(&config, &["main"]).expect("a group");
+        let unused: Vec<String> =
+            said.unused("main", eventual).into_iter().map(|it| it.0).collect();
+        assert_eq!(unused, ["shared.main.period_us", "shared.main.bound"]);
+        assert!(said.unused("main", windows).is_empty());
+    }
+
+    #[test]
+    fn the_example_has_every_field() {
+        const EXAMPLE: &str = include_str!("../../../../docs/switch.example.toml");
+        let (_, section) = EXAMPLE.split_once("# [shared.main]\n").expect("the section");
+        let (section, _) = section.split_once("\n\n").expect("its end");
+        let settings = section.lines().filter_map(|line| {
+            let setting = line.strip_prefix("# ")?;
+            let (name, _) = setting.split_once(" = ")?;
+            (!name.contains(' ')).then_some((name, setting))
+        });
+        let settings: Vec<(&str, &str)> = settings.collect();
+        // (The reader names all fields when it meets another one.)
+        let error = serde_json::from_str::<Shared>("{ \"no_such_field\": 1 }").map(drop);
+        let error = error.unwrap_err().to_string();
+        let known: BTreeSet<&str> = error.split('`').skip(3).step_by(2).collect();
+        assert!(known.len() > 8, "{error}");
+        assert_eq!(settings.iter().map(|it| it.0).collect::<BTreeSet<_>>(), known);
+        // It is good, with either of `members` and `controllers`.
+        const BOTH: Has = Has { windows: true, eventual: true };
+        for out in [vec!["controllers"], vec!["members", "tree"]] {
+            let fields = settings.iter().filter(|it| !out.contains(&it.0)).map(|it| it.1);
+            let fields: Vec<&str> = fields.collect();
+            assert_eq!(refused(&fields.join("\n"), "fabric = true", BOTH), "good");
+        }
     }
 }

@@ -37,7 +37,7 @@ pub mod variables;
 use chain_member::ChainMember;
 pub use chained::{CHAIN, ChainLoad};
 use chained::{Chained, object_load};
-use config::Source;
+use config::{Has, Source};
 pub use controlled::ControllersLoad;
 use controlled::{Controlled, Following, lock};
 use daemon::metrics::{Kind, Text};
@@ -53,6 +53,7 @@ use membership::Member;
 use parts::Parts;
 use records::Object;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use strong::{Chain, is_strong};
@@ -114,6 +115,18 @@ impl System for SwiSh {
             tracing::info!("shared variables with EWO, group {name}: {bytes} bytes of memory");
         }
         configured(config, chain.as_ref(), groups, eventual).map(drop)
+    }
+
+    fn doubts(&self, config: &Config, manifest: &Manifest) -> Result<Vec<(String, String)>> {
+        let chain = Chain::of(manifest)?;
+        let (groups, eventual) = (Group::all(manifest)?, EventualGroup::all(manifest)?);
+        let with_windows: Vec<&str> = groups.iter().map(|it| &*it.described.name).collect();
+        let others = eventual.iter().map(|it| &*it.described.name);
+        let others: BTreeSet<&str> = others.chain(chain.iter().map(|it| &*it.group)).collect();
+        let known: Vec<&str> = with_windows.iter().chain(&others).copied().collect();
+        let said = config::groups(config, &known)?;
+        let has = |name: &str| Has { windows: with_windows.contains(&name), eventual: true };
+        Ok(others.iter().flat_map(|name| said.unused(name, has(name))).collect())
     }
 
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
@@ -250,8 +263,9 @@ fn configured(
     });
     let windows: Vec<Shared> = windows.collect::<Result<_>>()?;
     let has_windows = |name: &str| windows.iter().any(|it| it.group.described.name == name);
-    for name in names.iter().filter(|name| !has_windows(name)) {
-        said.has_no_windows(name)?;
+    for name in &known {
+        let has_eventual = eventual.iter().any(|it| it.described.name == *name);
+        said.fits(name, Has { windows: has_windows(name), eventual: has_eventual })?;
     }
     let eventual = eventual.into_iter().map(|group| {
         let windows = has_windows(&group.described.name);
