@@ -1,6 +1,5 @@
 //! One datagram of the protocol, decoded.
 
-use crate::PORTS;
 use crate::objects::Objects;
 use crate::system::{MessageBody, Messages, Systems};
 use capture::{Datagram, Frame};
@@ -194,7 +193,7 @@ pub fn decode(
 ) -> Option<Event> {
     let datagram = capture::datagram(frame)?;
     let ports = [datagram.source.port(), datagram.destination.port()];
-    let framed = ports.iter().any(|port| PORTS.contains(port));
+    let framed = systems.framed(ports);
     let whole = datagram.payload.len() == datagram.payload_bytes && !datagram.fragmented;
     let body = match (framed, whole) {
         (true, true) => body(datagram.payload, systems, objects),

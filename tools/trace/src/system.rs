@@ -23,6 +23,12 @@ pub trait Messages: Sync {
     /// How the bytes fail to follow the layout.
     fn decode(&self, datagram: &[u8], objects: &Objects) -> Result<MessageBody, Malformed>;
 
+    /// Further UDP ports of its messages that begin with the frame of `core/wire`. No two systems
+    /// have the same.
+    fn framed_ports(&self) -> &'static [u16] {
+        &[]
+    }
+
     /// The UDP ports of its messages that do not begin with the frame of `core/wire`. No two
     /// systems have the same.
     fn ports(&self) -> &'static [u16] {
@@ -124,8 +130,15 @@ pub struct Systems(pub &'static [&'static dyn Messages]);
 impl Systems {
     /// All UDP ports whose datagrams are looked at.
     pub fn ports(self) -> Vec<u16> {
-        let own = self.0.iter().flat_map(|system| system.ports());
+        let own =
+            self.0.iter().flat_map(|system| system.framed_ports().iter().chain(system.ports()));
         PORTS.iter().chain(own).copied().collect()
+    }
+
+    /// Whether messages with the frame of `core/wire` go over one of these ports.
+    pub(crate) fn framed(self, ports: [u16; 2]) -> bool {
+        let own = self.0.iter().flat_map(|system| system.framed_ports());
+        PORTS.iter().chain(own).any(|known| ports.contains(known))
     }
 
     /// The system whose messages, without the frame of `core/wire`, go over one of these ports.

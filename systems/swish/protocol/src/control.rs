@@ -12,11 +12,14 @@ use wire::{HEADER_BYTES, Kind, MAGIC, VERSION, kind};
 
 /// UDP port of controllers, if their configuration does not say another one.
 pub const CONTROLLER_PORT: u16 = 5412;
-/// Types of these messages, in the header.
-const REPORT: u8 = 170;
-const ORDER: u8 = 171;
-const ASK: u8 = 172;
-const PART: u8 = 173;
+/// Type of [`Message::Report`], in the header.
+pub const REPORT: u8 = 170;
+/// Of [`Message::Order`].
+pub const ORDER: u8 = 171;
+/// Of [`Message::Ask`].
+pub const ASK: u8 = 172;
+/// Of [`Message::Part`].
+pub const PART: u8 = 173;
 /// Bytes of a message at the most: no link's MTU is smaller with IP and UDP headers.
 pub const MOST_BYTES: usize = 1_400;
 /// Bytes of state in a part.

@@ -1,5 +1,7 @@
 //! `stateplane trace`: messages between switches of a group. They have a form of their own, and a
-//! UDP port by which they are told.
+//! UDP port by which they are told. Those of agents and controllers have the platform's frame.
+
+mod control;
 
 use crate::SwiSh;
 use fuzz_door::{Door, Doors, told};
@@ -36,15 +38,20 @@ const PHASES: [&str; 7] =
 
 impl Messages for SwiSh {
     fn names(&self) -> Vec<&'static str> {
-        [DELTA, STATE, CHANGES, GOSSIP].into_iter().chain(CHAIN.map(|(_, name)| name)).collect()
+        let numbered = CHAIN.iter().chain(&control::TYPES).map(|(_, name)| *name);
+        [DELTA, STATE, CHANGES, GOSSIP].into_iter().chain(numbered).collect()
     }
 
-    fn name(&self, _: u8) -> Option<&'static str> {
-        None
+    fn name(&self, number: u8) -> Option<&'static str> {
+        control::name(number)
     }
 
-    fn decode(&self, _: &[u8], _: &Objects) -> Result<MessageBody, Malformed> {
-        Err(Malformed::Type)
+    fn decode(&self, datagram: &[u8], _: &Objects) -> Result<MessageBody, Malformed> {
+        control::decode(datagram)
+    }
+
+    fn framed_ports(&self) -> &'static [u16] {
+        &control::PORTS
     }
 
     fn ports(&self) -> &'static [u16] {
@@ -215,6 +222,10 @@ impl Doors for SwiSh {
     }
 
     fn datagram(&self, data: &[u8]) {
+        match control::decode(data) {
+            Ok(message) => assert!(!message.rest.is_empty()),
+            Err(error) => told(&error),
+        }
         match Message::decode(data) {
             Ok(message) => assert!(!body(&message).rest.is_empty()),
             Err(error) => told(&error),

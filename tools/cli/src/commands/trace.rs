@@ -17,9 +17,11 @@ const EXAMPLES: &str = "Examples:
   stateplane trace --interface eth1 --secrets fabric.secrets --type update --type recall
   stateplane trace fabric.pcap --manifest nat.json --key source=10.1.0.10 --json | jq .
   tcpdump -i any -w - udp port 5407 | stateplane trace -
+  stateplane trace --interface eth1 --type shared-report --type shared-order   agents, controllers
+  stateplane trace fabric.pcap --type shared-delta --type shared-batch   shared variables
 
-Live capture sees packets that reach the kernel: run it on a store's machine or a router. The ports
-of a switch show nothing, because its XDP program takes the messages first.";
+Live capture sees packets that reach the kernel: run it on a store's or a controller's machine, or a
+router. The ports of a switch show nothing of what its XDP program sends and takes.";
 
 /// How often the end of a live capture is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -50,7 +52,8 @@ pub struct Args {
     /// The fabric's secrets; messages with wrong tags are marked.
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
-    /// Only messages of this type: update, lease-grant, chain-data, …, malformed (may be repeated).
+    /// Only messages of this type: update, lease-grant, chain-data, shared-batch, …, malformed (may
+    /// be repeated).
     #[arg(long = "type", value_name = "TYPE", value_parser = type_named)]
     types: Vec<String>,
     /// Only messages with this key (may be repeated): its first hexadecimal digits, or with
