@@ -117,6 +117,11 @@ fn keyed_variables_are_refused_with_a_remedy() {
         ("SharedTable<k_t, v_t>(16, Shared.SDW) x;", "use Shared.SRO"),
         ("SharedTable<k_t, v_t>(8000000, Shared.EWO) x;", "make some of them smaller"),
         ("@group(\"a b\") SharedTable<k_t, v_t>(16, Shared.EWO) x;", "letters, digits"),
+        ("@slots(4) SharedTable<k_t, v_t>(16, Shared.EWO) x;", "leave it out"),
+        ("@slots(4) SharedTable<k_t, v_t>(16, Shared.SRO) x;", "leave it out"),
+        ("@members(64) SharedTable<k_t, v_t>(16, Shared.SRO) x;", "leave it out"),
+        ("@group(\"a\") @group(\"b\") SharedTable<k_t, v_t>(16, Shared.EWO) x;", "write it once"),
+        ("@grup(\"a\") SharedTable<k_t, v_t>(16, Shared.EWO) x;", "write @group"),
     ];
     for (objects, remedy) in cases {
         let program = program(objects, "x.remove({ hdr.h.a });");
