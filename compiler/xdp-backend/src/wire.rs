@@ -93,9 +93,11 @@ impl Generator<'_> {
         needs: &str,
         most: u32,
     ) -> (Vec<manifest::WireField>, u32) {
-        let fields = self.wire_fields(instance.type_arguments.get(at), instance, needs);
+        let ty = instance.type_arguments.get(at);
+        let fields = self.wire_fields(ty, instance, needs);
         let bytes = fields.iter().map(|field| field.bytes).sum();
-        if bytes == 0 || bytes > most {
+        // (What is no struct was told.)
+        if matches!(ty, Some(Type::Struct(_))) && (bytes == 0 || bytes > most) {
             let message = format!(
                 "{} {}: the {what} has {bytes} bytes, not 1 to {most}",
                 instance.extern_type, instance.name

@@ -277,8 +277,10 @@ impl Config {
     /// Reads a configuration file and checks what can be checked without the object.
     /// Systems check their fields later (`System::check`).
     pub fn read(path: &Path, systems: &[&dyn System]) -> Result<Config> {
-        let text =
-            std::fs::read_to_string(path).map_err(|error| Error::path("read", path, error))?;
+        let text = std::fs::read_to_string(path).map_err(|error| Error::Parse {
+            file: path.display().to_string(),
+            reason: format!("cannot read: {error}; check the path and its permissions"),
+        })?;
         Config::parse(path, &text, systems)
     }
 

@@ -37,8 +37,8 @@ pub const COMMIT_COUNTERS: [(&str, Option<&str>); 19] = [
     (
         "commit_refused",
         Some(
-            "another switch has taken over the flow: packets that waited under the old lease go; \
-             look for a lease that ended, or for routes that flap",
+            "what packets waited for was refused, and they go: a table is full, or another switch \
+             has taken over the flow (a lease ended, or routes flap)",
         ),
     ),
     (

@@ -115,8 +115,14 @@ fn keyed_variables_are_refused_with_a_remedy() {
     let cases = [
         ("SharedSet<k_t>(16, Shared.SDW) x;", "use Shared.EWO"),
         ("SharedTable<k_t, v_t>(16, Shared.SDW) x;", "use Shared.SRO"),
+        ("SharedTable<k_t, v_t>(16, Shared.SDW) x;", "the last writer wins"),
         ("SharedTable<k_t, v_t>(8000000, Shared.EWO) x;", "make some of them smaller"),
         ("@group(\"a b\") SharedTable<k_t, v_t>(16, Shared.EWO) x;", "letters, digits"),
+        ("@slots(4) SharedTable<k_t, v_t>(16, Shared.EWO) x;", "leave it out"),
+        ("@slots(4) SharedTable<k_t, v_t>(16, Shared.SRO) x;", "leave it out"),
+        ("@members(64) SharedTable<k_t, v_t>(16, Shared.SRO) x;", "leave it out"),
+        ("@group(\"a\") @group(\"b\") SharedTable<k_t, v_t>(16, Shared.EWO) x;", "write it once"),
+        ("@grup(\"a\") SharedTable<k_t, v_t>(16, Shared.EWO) x;", "write @group"),
     ];
     for (objects, remedy) in cases {
         let program = program(objects, "x.remove({ hdr.h.a });");
@@ -124,6 +130,11 @@ fn keyed_variables_are_refused_with_a_remedy() {
         let remedies: Vec<_> = errors.into_iter().filter_map(|error| error.help).collect();
         assert!(remedies.iter().any(|it| it.contains(remedy)), "{objects}: {remedies:?}");
     }
+    // What is no struct is told once.
+    let scalars = program("SharedTable<bit<32>, v_t>(16, Shared.EWO) x;", "");
+    let errors = generate(&scalars, &options(systems::compiler())).err().unwrap_or_default();
+    let messages: Vec<_> = errors.into_iter().map(|error| error.message).collect();
+    assert_eq!(messages, ["SharedTable needs structs as key and value"]);
     let timed = program("SharedTable<k_t, v_t>(16, Shared.EWO) x;", "x.set({ hdr.h.a }, v, 60);");
     let errors = generate(&timed, &options(systems::compiler())).err().unwrap_or_default();
     assert!(errors.iter().any(|it| it.message.contains("`idle_s`")), "{errors:?}");

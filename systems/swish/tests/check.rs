@@ -65,6 +65,7 @@ fn what_variables_take_is_told() {
     assert_eq!(code, Some(0), "{told}");
     let head = told.lines().nth(1).expect("a table below the program's line");
     assert!(head.starts_with("shared variable") && head.contains("in maps"), "{told}");
+    assert!(told.contains("main, anew in 60000 windows"), "{told}");
     let (code, told, _) = check(&["--json"], &program);
     assert_eq!(code, Some(0), "{told}");
     let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -73,7 +74,9 @@ fn what_variables_take_is_told() {
         let factor = it["factor"].as_f64().expect("a number");
         assert!(it["consistency"] == "SDW" && factor > 4.2, "{it}");
         assert_eq!(it["sent"][0]["of"], "window", "{it}");
+        assert_eq!(it["group"], "main", "{it}");
     }
+    assert!(variables.iter().any(|it| it["period_windows"] == 60_000), "{told}");
     assert!(!variables.is_empty() && told[0]["shared"]["fixed_bytes"].as_u64() > Some(0));
     // A program without has no table.
     let program = own().with_file_name("../../../../p4/tests/calculator.p4");

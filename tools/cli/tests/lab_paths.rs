@@ -38,7 +38,7 @@ fn all_paths() -> impl Iterator<Item = (usize, usize)> {
     (1..=3).flat_map(|back| (1..=3).map(move |out| (back, out)))
 }
 
-/// The entries that the page has the reader give `program` (`docs/paths.md` of the system).
+/// The entries that systems/swish/docs/paths.md has the reader give `program`.
 fn tables(program: &str) -> String {
     let path = format!("../../systems/swish/lab/tables/{program}.toml");
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod annotations;
 mod eventual;
 mod meaning;
 mod object;
@@ -266,7 +267,9 @@ impl State {
 
 impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
-        if KEYED_TYPES.contains(&instance.extern_type.as_str()) {
+        let is_keyed = KEYED_TYPES.contains(&instance.extern_type.as_str());
+        annotations::check(generator, instance, !is_keyed);
+        if is_keyed {
             if instance.merge.is_some() {
                 refuse_merge(generator, instance);
             }

@@ -148,7 +148,8 @@ impl Strong {
             (
                 consistency_of(instance) == Consistency::Sdw,
                 "Shared.SDW: a value that is overwritten does not merge".to_owned(),
-                "use Shared.SRO: each write is in all switches before its packet leaves",
+                "use Shared.SRO: each write is in all switches before its packet leaves; or \
+                 Shared.EWO: packets do not wait, and the last writer wins",
             ),
             (
                 first != group,

@@ -8,7 +8,7 @@ use swish_protocol::objects::{Consistency, SYSTEM};
 pub use swish_switch::variables::variables;
 
 const HEAD: &[&str] =
-    &["shared variable", "consistency", "size", "declared", "in maps", "factor", "sent"];
+    &["shared variable", "consistency", "group", "size", "declared", "in maps", "factor", "sent"];
 
 /// What a program's variables take. `None`: it has none.
 pub(crate) fn of(manifest: &Manifest) -> Result<Option<Sizes>, serde_json::Error> {
@@ -17,17 +17,16 @@ pub(crate) fn of(manifest: &Manifest) -> Result<Option<Sizes>, serde_json::Error
         return Ok(None);
     }
     let memory = Memory::of(&variables);
-    let names = manifest.state_objects.iter().filter(|it| it.system == SYSTEM);
-    let names: Vec<&str> = names.map(|it| it.name.as_str()).collect();
-    let all = || variables.iter().zip(&memory.of_variables).zip(&names);
+    let objects = || manifest.state_objects.iter().filter(|it| it.system == SYSTEM);
+    let all = || variables.iter().zip(&memory.of_variables).zip(objects());
     let field = json!({
-        "variables": all().map(|((it, bytes), name)| told(it, *bytes, name)).collect::<Value>(),
+        "variables": all().map(|((it, bytes), of)| told(it, *bytes, of)).collect::<Value>(),
         "fixed_bytes": memory.fixed,
         "bytes_per_cpu": memory.per_cpu,
     });
     Ok(Some(Sizes {
         head: HEAD,
-        rows: all().map(|((it, bytes), name)| row(it, *bytes, name)).collect(),
+        rows: all().map(|((it, bytes), of)| row(it, *bytes, of)).collect(),
         notes: notes(&variables, &memory),
         field: ("shared", field),
     }))
@@ -37,11 +36,23 @@ fn factor(variable: &Variable, bytes: u64) -> f64 {
     bytes as f64 / variable.declared_bytes().max(1) as f64
 }
 
-fn told(variable: &Variable, bytes: u64, name: &str) -> Value {
+/// The name of the object's group.
+fn group(object: &StateObject) -> &str {
+    object.settings.get("group").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Windows after which it begins anew, if it does.
+fn period(object: &StateObject) -> Option<u64> {
+    object.settings.get("period").and_then(Value::as_u64).filter(|it| *it > 0)
+}
+
+fn told(variable: &Variable, bytes: u64, object: &StateObject) -> Value {
     let factor = (factor(variable, bytes) * 100.0).round() / 100.0;
     json!({
-        "name": name,
+        "name": object.name,
         "consistency": variable.consistency().name(),
+        "group": group(object),
+        "period_windows": period(object),
         "size": variable.size,
         "declared_bytes": variable.declared_bytes(),
         "map_bytes": bytes,
@@ -50,16 +61,18 @@ fn told(variable: &Variable, bytes: u64, name: &str) -> Value {
     })
 }
 
-fn row(variable: &Variable, bytes: u64, name: &str) -> Vec<String> {
+fn row(variable: &Variable, bytes: u64, object: &StateObject) -> Vec<String> {
     let what = match &variable.settings {
         Settings::Cells(_) => "cells",
         _ if variable.key_bytes == 0 => "values",
         _ => "keys",
     };
     let sent: Vec<String> = variable.traffic().iter().map(sent).collect();
+    let anew = period(object).map_or_else(String::new, |it| format!(", anew in {it} windows"));
     vec![
-        name.to_owned(),
+        object.name.clone(),
         variable.consistency().name().to_owned(),
+        format!("{}{anew}", group(object)),
         format!("{} {what}", variable.size),
         human(variable.declared_bytes()),
         human(bytes),

@@ -142,7 +142,7 @@ fn order_text(order: &Order) -> String {
         Task::Seal { number } => format!("seal {number}"),
         Task::Take(view) => format!("view {} members {}", view.number, members(view).join(" ")),
         Task::Removed { number } => format!("view {number} removed"),
-        Task::Sum { view, .. } => format!("view {view} sum of lives that are over"),
+        Task::Sum { view, before } => format!("view {view} sum of lives {:08x}", before.number()),
     };
     format!("group {group} {text} for incarnation {incarnation}")
 }
