@@ -42,9 +42,9 @@ fn is_clean(lab: &TestLab, switch: &str, lives: u32) {
 
 /// What a switch's `shared status` tells of its group, and the exit code of the command.
 fn status(lab: &TestLab, switch: &str) -> (serde_json::Value, Option<i32>) {
-    let out = common::stateplane(&["shared", "status", "--json"]);
-    let all = common::json(&String::from_utf8_lossy(&out.stdout));
     let name = format!("{}-{switch}", lab.name);
+    let out = common::stateplane(&["shared", "status", "--switch", &name, "--json"]);
+    let all = common::json(&String::from_utf8_lossy(&out.stdout));
     let own = all.as_array().and_then(|all| all.iter().find(|it| it["switch"] == name.as_str()));
     let groups = own.and_then(|it| it["shared_eventual"].as_array()).expect("the switch's groups");
     let main = groups.iter().find(|it| it["group"] == "main").expect("the group");
@@ -81,8 +81,9 @@ fn four_switches_converge() {
     let (load, code) = status(&lab, "s1");
     assert_eq!(code, Some(1), "{load}");
     assert!(load["age_ms"].as_u64() > Some(500), "{load}");
-    let text = String::from_utf8(common::stateplane(&["shared", "status"]).stdout);
-    let text = text.expect("text");
+    let name = format!("{}-s1", lab.name);
+    let out = common::stateplane(&["shared", "status", "--switch", &name]);
+    let text = String::from_utf8_lossy(&out.stdout);
     assert!(text.contains("group main: nothing comes from 10.9.0.2"), "{text}");
     lab.link("up", "s1", "s2");
     write(&mut truth, 5, 500);
