@@ -10,6 +10,7 @@ mod object;
 mod own;
 mod records;
 mod strong;
+mod strong_paths;
 mod tables;
 
 pub use meaning::{Meaning, supply};
