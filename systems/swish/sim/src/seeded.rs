@@ -9,7 +9,7 @@ mod chain;
 mod last;
 mod tree;
 
-pub use chain::{CHAIN, CHAIN_DIRECTED, ORDERS, TALLY, TALLY_DIRECTED};
+pub use chain::{CHAIN, CHAIN_DIRECTED, LIVES, ORDERS, TALLY, TALLY_DIRECTED};
 pub use last::LAST;
 use swish_compiler::SwiSh;
 pub use tree::TREE;

@@ -49,7 +49,7 @@ pub(super) fn status(json: bool) -> Said<u8> {
     }
     let eventual = |it: &EventualLoad| it.fault.is_none() && (it.leaves || it.view != 0);
     let well = |it: &GroupLoad| it.fault.is_none() && (it.leaves || !is_late(it));
-    let chain = |it: &ChainLoad| it.fault.is_none() && (it.leaves || it.reads);
+    let chain = |it: &ChainLoad| it.notes().is_empty();
     let all = |Switch { groups, .. }: &Switch| {
         groups.shared.iter().all(well)
             && groups.shared_chain.iter().all(chain)
@@ -114,11 +114,8 @@ fn print(groups: &Groups) {
     if let Some(chain) = &groups.shared_chain {
         let ChainLoad { group, applied, committed, .. } = chain;
         outln!("  group {group}: {applied} batches, {committed} of them at all switches");
-        if !chain.reads && !chain.leaves {
-            outln!("  group {group}: packets may not read: a member does not answer, or it joins");
-        }
-        if let Some(fault) = &chain.fault {
-            outln!("  group {group}: {fault}");
+        for note in chain.notes() {
+            outln!("  group {group}: {note}");
         }
     }
     for EventualLoad { group, fault, .. } in &groups.shared_eventual {
