@@ -381,6 +381,7 @@ SP_STRONG_OBJECTS(SP_STRONG_DECLARE)
 #include "stateplane_strong_chain.h"
 #include "stateplane_strong_round.h"
 #include "stateplane_strong_copy.h"
+#include "stateplane_strong_lives.h"
 #include "stateplane_strong_sweep.h"
 #include "stateplane_strong_order.h"
 #include "stateplane_strong_commit.h"

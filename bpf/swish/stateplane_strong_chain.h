@@ -272,6 +272,8 @@ SP_INLINE __u32 sp_strong_is_from(const struct sp_strong_view *view,
 	int head = view->standing & SP_STRONG_HEAD;
 
 	switch (header->kind) {
+	case SP_STRONG_HELLO:
+		return sp_strong_address(view, header->origin);
 	case SP_STRONG_REQUEST:
 		return head ? sp_strong_address(view, header->origin) : 0;
 	case SP_STRONG_BATCH:
@@ -285,6 +287,20 @@ SP_INLINE __u32 sp_strong_is_from(const struct sp_strong_view *view,
 	return from;
 }
 
+/* Whether the message is of the view that this member is in: 0, or a statistic. */
+SP_INLINE __u32 sp_strong_other_view(const struct sp_strong_view *view,
+				     const struct sp_strong_header *header)
+{
+	if (header->kind == SP_STRONG_HELLO)
+		return view->standing & SP_STRONG_MEETS ? 0 : SP_STRONG_STAT_FOREIGN;
+	/* (Others have heard before this member that all agree; or it restarted.) */
+	if ((view->standing & (SP_STRONG_MEETS | SP_STRONG_ON)) == SP_STRONG_MEETS)
+		return SP_STRONG_STAT_EARLY;
+	return view->standing & SP_STRONG_ON && header->view == (__u32)view->number ?
+		       0 :
+		       SP_STRONG_STAT_FOREIGN;
+}
+
 /* Reads the message, and checks all that makes it one to be taken: 0, or a statistic. */
 static __noinline int sp_strong_check(struct xdp_md *xdp, struct sp_strong_scratch *scratch,
 				      const struct sp_strong_view *view,
@@ -292,7 +308,7 @@ static __noinline int sp_strong_check(struct xdp_md *xdp, struct sp_strong_scrat
 {
 	__u64 bytes = sp_length(xdp) - SP_STRONG_AT;
 	__u8 *data = (void *)(long)xdp->data;
-	__u32 from, to, short_one;
+	__u32 from, to, short_one, wrong;
 
 	asm volatile("" : "+r"(bytes));
 	if (data + SP_STRONG_AT > (__u8 *)(long)xdp->data_end || bytes < SP_STRONG_HEADER_BYTES ||
@@ -303,15 +319,18 @@ static __noinline int sp_strong_check(struct xdp_md *xdp, struct sp_strong_scrat
 	if (bpf_xdp_load_bytes(xdp, SP_STRONG_AT, scratch->message, bytes))
 		return SP_STRONG_STAT_MALFORMED;
 	sp_strong_parse(scratch->message, header);
-	short_one = header->kind == SP_STRONG_ACK || header->kind == SP_STRONG_ROUND;
+	short_one = header->kind == SP_STRONG_ACK || header->kind == SP_STRONG_ROUND ||
+		    header->kind == SP_STRONG_HELLO;
 	if ((header->kind != SP_STRONG_REQUEST && header->kind != SP_STRONG_BATCH && !short_one &&
 	     header->kind != SP_STRONG_COPY && header->kind != SP_STRONG_COPIED) ||
 	    header->origin >= SP_STRONG_MEMBERS || header->stream >= SP_STRONG_CPUS ||
 	    bytes != SP_STRONG_HEADER_BYTES + (short_one ? 0 : header->words * 8))
 		return SP_STRONG_STAT_MALFORMED;
-	if (!(view->standing & SP_STRONG_ON) || header->view != (__u32)view->number ||
-	    to != sp_strong_address(view, view->own))
+	if (to != sp_strong_address(view, view->own))
 		return SP_STRONG_STAT_FOREIGN;
+	wrong = sp_strong_other_view(view, header);
+	if (wrong)
+		return wrong;
 	if (sp_strong_is_from(view, header, from) != from)
 		return SP_STRONG_STAT_FOREIGN;
 	if (sp_strong_tag(scratch->message, (__u64)from | (__u64)to << 32, view->layout) !=
@@ -388,6 +407,10 @@ int sp_strong_receive(struct xdp_md *xdp)
 		return sp_strong_refuse(wrong);
 	if (header.kind == SP_STRONG_ACK) {
 		bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_ACKED);
+		return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
+	}
+	if (header.kind == SP_STRONG_HELLO) {
+		bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_HEAR);
 		return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
 	}
 	if (header.kind == SP_STRONG_ROUND || header.kind == SP_STRONG_COPY ||

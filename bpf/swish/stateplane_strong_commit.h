@@ -446,6 +446,10 @@ SP_INLINE int sp_strong_generated(struct xdp_md *xdp)
 		bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_GIVE);
 		return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
 	}
+	if (verdict == -1 && sp_strong_tells_now()) {
+		bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_TELL);
+		return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
+	}
 	if (verdict == -1)
 		verdict = sp_strong_push(xdp);
 	return verdict;

@@ -29,6 +29,7 @@
 #define SP_STRONG_JOINS 8 /* it is to be given what the others have */
 #define SP_STRONG_GIVES 16 /* the next one is */
 #define SP_STRONG_QUIET 32 /* it is lent no more time to read */
+#define SP_STRONG_MEETS 64 /* there are no controllers */
 #define SP_STRONG_ORDER_LOOK 0
 #define SP_STRONG_ORDER_WRITE 1
 #define SP_STRONG_ORDER_ASK 2
@@ -46,6 +47,7 @@
 #define SP_STRONG_ROUND 64
 #define SP_STRONG_COPY 80
 #define SP_STRONG_COPIED 96
+#define SP_STRONG_HELLO 112
 #define SP_STRONG_GROUP 1
 #define SP_STRONG_ABSENT 2
 #define SP_STRONG_SINCE 4
@@ -77,6 +79,7 @@ enum {
 	SP_STRONG_STAT_BUSY,
 	SP_STRONG_STAT_MALFORMED,
 	SP_STRONG_STAT_FOREIGN,
+	SP_STRONG_STAT_RESTARTED,
 	SP_STRONG_STAT_FORGED,
 	SP_STRONG_STAT_NO_ROUTE,
 	SP_STRONG_STAT_FAULTS,
@@ -135,10 +138,31 @@ struct sp_strong_view {
 	__u32 previous; /* The one before it. */
 	__u32 last; /* The last of the chain. */
 	__u32 padding; /* To the end of the word. */
+	/*
+	 * Without controllers: a number for the lives that this member agrees to; 0: it has not
+	 * heard of all.
+	 */
+	__u64 offer;
 	__u32 address[32]; /* By number: addresses of all members; 0.0.0.0: none. */
+	__u32 life[32]; /* Without controllers: the lives that it agrees to. */
 };
-_Static_assert(sizeof(struct sp_strong_view) == 192, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_strong_view, address) == 64, "as in Rust");
+_Static_assert(sizeof(struct sp_strong_view) == 328, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_view, life) == 200, "as in Rust");
+
+/* Without controllers: what was heard of a member. */
+struct sp_strong_life {
+	/* When it was heard of (CLOCK_MONOTONIC); of this switch: when it last sent a hello. */
+	__u64 heard_ns;
+	__u64 offer; /* The number for the lives that it agrees to. */
+	__u64 applied; /* Batches that are written there. */
+	__u64 other_ns; /* When another life of it was heard of. */
+	__u32 life; /* Its life; 0: it was never heard of. */
+	__u32 other; /* Another life of it, whose messages are refused. */
+	__u32 refuses; /* A bit for each member of which it refuses another life. */
+	__u32 turn; /* Of this switch: to whom the last hello went. */
+};
+_Static_assert(sizeof(struct sp_strong_life) == 48, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_life, turn) == 44, "as in Rust");
 
 /* The last batch of a stream that was decided. */
 struct sp_strong_stream {

@@ -28,6 +28,8 @@ enum {
 	SP_STRONG_GIVE,
 	SP_STRONG_TAKE,
 	SP_STRONG_CARRY,
+	SP_STRONG_TELL,
+	SP_STRONG_HEAR,
 	SP_STRONG_PROGRAMS
 };
 int sp_strong_receive(struct xdp_md *xdp); /* a message of a member */
@@ -39,6 +41,8 @@ int sp_strong_pass(struct xdp_md *xdp); /* a round, which was checked */
 int sp_strong_give(struct xdp_md *xdp); /* the frame carries the next part of a copy */
 int sp_strong_take(struct xdp_md *xdp); /* a part of a copy, which was checked */
 int sp_strong_carry(struct xdp_md *xdp); /* the frame carries a ready packet out */
+int sp_strong_tell(struct xdp_md *xdp); /* the frame becomes a hello */
+int sp_strong_hear(struct xdp_md *xdp); /* a hello, which was checked */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, SP_STRONG_PROGRAMS);
@@ -55,6 +59,8 @@ struct {
 		[SP_STRONG_GIVE] = (void *)&sp_strong_give,
 		[SP_STRONG_TAKE] = (void *)&sp_strong_take,
 		[SP_STRONG_CARRY] = (void *)&sp_strong_carry,
+		[SP_STRONG_TELL] = (void *)&sp_strong_tell,
+		[SP_STRONG_HEAR] = (void *)&sp_strong_hear,
 	},
 };
 
@@ -214,7 +220,9 @@ static __noinline int sp_strong_emit(struct xdp_md *xdp, __u32 to, __u32 bytes, 
 					    SP_STRONG_UDP_PORT, SP_STRONG_UDP_PORT, bytes - 14, 0,
 					    &port, &source_mac, &destination_mac,
 					    &mtu) != SP_FIB_FORWARD) {
-		sp_strong_count(SP_STRONG_STAT_NO_ROUTE);
+		/* (Hellos are sent whether or not somebody is there.) */
+		if (bpf_be64_to_cpu(scratch->message[0]) >> 56 != SP_STRONG_HELLO)
+			sp_strong_count(SP_STRONG_STAT_NO_ROUTE);
 		return XDP_DROP;
 	}
 	data = (void *)(long)xdp->data;

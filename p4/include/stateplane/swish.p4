@@ -104,7 +104,9 @@ extern SharedSketch {
 /// written meanwhile, the program runs again on this packet, as it came in, and reads what is there
 /// by then. One that is answered with an ICMP error writes nothing. One that goes to the host
 /// cannot wait: it is dropped and counted if it writes. All such objects of a program are in one
-/// group.
+/// group. A packet writes 8 records with SRO at the most, of 512 bytes in all: key and value, each
+/// rounded up to 8 bytes, and 16 bytes. A program with a way on which a packet may write more is
+/// refused.
 ///
 /// EWO: a packet's writes take effect here when it leaves, and in other switches as they come. Of
 /// two writes of a key the last one wins, by clocks that are set alike (TAI), and never below what
@@ -125,8 +127,8 @@ extern SharedTable<K, V> {
     void set(in K key, in V value);
     /// SRO. As above; the key is removed when no packet of any switch has read or written it for
     /// `idle_s` seconds (0: it stays). From a quarter of that on, a packet that reads the key
-    /// writes that it was there, and waits for it. V has at most 56 bytes then. The switches'
-    /// clocks must agree within a second.
+    /// writes that it was there, and waits for it: so each `get` counts as a write. V has at most 56
+    /// bytes then, and a value takes 8 bytes more. The switches' clocks must agree within a second.
     void insert(in K key, in V value, in bit<16> idle_s);
     void set(in K key, in V value, in bit<16> idle_s);
     /// The key is not there from then on. EWO: nothing, if this switch has not got it.

@@ -143,6 +143,22 @@ fn keyed_variables_are_refused_with_a_remedy() {
     let errors = generate(&program(objects, &too_many), &options(systems::compiler())).err();
     let errors = errors.unwrap_or_default();
     assert!(errors.iter().any(|it| it.message.contains("17 calls write")), "{errors:?}");
+    // With SRO the longest way counts, and what a packet that reads may write.
+    let strong = "SharedTable<k_t, v_t>(16, Shared.SRO) x;";
+    let said = |apply: &str| {
+        let errors = generate(&program(strong, apply), &options(systems::compiler())).err();
+        let messages = errors.unwrap_or_default().into_iter().map(|error| error.message);
+        messages.collect::<Vec<_>>().join("; ")
+    };
+    let (set, remove) = ("x.set({ hdr.h.a }, v); ", "x.remove({ hdr.h.a }); ");
+    let ways = |one: &str, other: &str| format!("if (hdr.h.a == 1) {{ {one} }} else {{ {other} }}");
+    assert_eq!(said(&ways(&set.repeat(8), &remove.repeat(8))), "");
+    assert_eq!(said(&ways(&format!("{} return;", set.repeat(8)), "")), "");
+    let many = said(&format!("{set}{}", ways(remove, &set.repeat(8))));
+    assert!(many.contains("9 records of 288 bytes in all"), "{many}");
+    assert!(said(&ways(&format!("{set} exit;"), &set.repeat(9))).contains("9 records"));
+    let timed = format!("x.set({{ hdr.h.a }}, v, 60); {}", "x.get({ hdr.h.a }, v); ".repeat(8));
+    assert!(said(&timed).contains("9 records"));
     let program = program(objects, "y.read(hdr.h.a, v); x.insert({ hdr.h.a }, v);");
     let c = generate(&program, &options(systems::compiler())).expect("C").c_source;
     assert!(c.contains("#define SP_LWW_RECORDS 24"), "{c}");

@@ -7,6 +7,7 @@ mod pairs;
 
 use common::{TestLab, json, must, skip, stateplane, tcp_echo_at, wait_for};
 use pairs::{ADD, Prober, READ, Truth, Writer};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
@@ -54,7 +55,19 @@ fn up(test: &str, program: &str, tables: &str) -> TestLab {
             wait_for(&format!("{switch} knows its neighbours"), || lab.run(switch, &ping).0);
         }
     }
+    wait_for("all members have agreed to begin", || {
+        SWITCHES.iter().all(|switch| chain(&lab, switch)["reads"] == true)
+    });
     lab
+}
+
+/// What `stateplane shared status` says of a switch's chain.
+fn chain(lab: &TestLab, switch: &str) -> Value {
+    let output = stateplane(&["shared", "status", "--json"]);
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let name = format!("{}-{switch}", lab.name);
+    let found = all.as_array().into_iter().flatten().find(|it| it["switch"] == name.as_str());
+    found.map(|it| it["shared_chain"].clone()).unwrap_or_default()
 }
 
 /// A number of a switch's metrics.
@@ -82,6 +95,83 @@ fn is_settled(lab: &TestLab) {
             assert!(text.contains(&none), "{switch}: {text}");
         }
     }
+}
+
+/// Without controllers: one that does not answer is named. One that comes back without its state
+/// is, too, and serves nobody; one whose agent restarts goes on.
+#[test]
+fn a_switch_that_restarts_without_its_state_stays_out() {
+    if skip() {
+        return;
+    }
+    let lab = up("sro-restart", "pairs", "");
+    let shared = |switch: &str, words: &str| {
+        let name = format!("{}-{switch}", lab.name);
+        let words = ["shared"].into_iter().chain(words.split(' '));
+        let output = stateplane(&words.chain(["--switch", &name]).collect::<Vec<_>>());
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
+    };
+    let sets =
+        |switch: &str, key: u32| shared(switch, &format!("set one key={key} value=7 copy=7"));
+    let gets = |switch: &str| shared(switch, "get one key=1 --json");
+    assert_eq!(sets("s2", 1).0, Some(0), "{:?}", sets("s2", 1));
+    lab.kill_daemon("s2", "switch");
+    lab.restart_daemon("s2", "switch");
+    wait_for("the next agent goes on in the same life", || sets("s2", 2).0 == Some(0));
+
+    lab.fail("s1");
+    let (begun, late) = (std::time::Instant::now(), sets("s3", 3));
+    assert!(late.0 == Some(1) && late.1.contains("shared status"), "{late:?}");
+    wait_for("the others say who does not answer", || {
+        ["s2", "s3"].iter().all(|it| chain(&lab, it)["silent"][0] == "10.9.0.1")
+    });
+    println!("s1 is named after {:?}", begun.elapsed());
+    let status = stateplane(&["shared", "status"]);
+    let text = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert_eq!(status.status.code(), Some(1), "{text}");
+    assert!(text.contains("10.9.0.1 does not answer: writes wait"), "{text}");
+
+    lab.restore("s1");
+    wait_for("all say who restarted without its state", || {
+        SWITCHES.iter().all(|it| chain(&lab, it)["restarted"][0] == "10.9.0.1")
+    });
+    let status = stateplane(&["shared", "status"]);
+    let text = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert_eq!(status.status.code(), Some(1), "{text}");
+    assert!(text.contains("10.9.0.1 restarted without its state: begin the group anew"), "{text}");
+    for (code, text) in [gets("s1"), sets("s1", 4)] {
+        assert!(code == Some(1) && text.contains("may not read or write"), "{code:?} {text}");
+    }
+    assert_eq!(prober(&lab, 1, Duration::from_millis(300)).ask(READ, 1, 0), None);
+    for switch in ["s2", "s3"] {
+        let (code, text) = gets(switch);
+        assert!(code == Some(0) && text.contains('7'), "{switch}: {code:?} {text}");
+        let drops = "stateplane_drops_total{part=\"swish\",reason=\"restarted\"}";
+        assert!(metric(&lab.metrics(switch), drops) > 0);
+    }
+    let alerts = include_str!("../../../systems/swish/deploy/shared-alerts.yml");
+    let words = alerts.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let measured = lab.metrics("s2");
+    for name in words.filter(|it| it.starts_with("stateplane_switch_shared_chain_")) {
+        assert!(measured.contains(&format!("# TYPE {name} ")), "{name}");
+    }
+    let restarted = "stateplane_switch_shared_chain_members{group=\"main\",state=\"restarted\"}";
+    assert_eq!(metric(&measured, restarted), 1);
+    assert_eq!(sets("s2", 5).0, Some(1), "not all members have it");
+
+    // Anew: all switches without their state.
+    for switch in ["s2", "s3"] {
+        lab.fail(switch);
+    }
+    for switch in ["s2", "s3"] {
+        lab.restore(switch);
+    }
+    wait_for("the group begins anew", || {
+        SWITCHES.iter().all(|switch| chain(&lab, switch)["reads"] == true)
+    });
+    assert_eq!(sets("s1", 6).0, Some(0));
+    lab.down();
 }
 
 // ---- pairs of keys ------------------------------------------------------------------------------

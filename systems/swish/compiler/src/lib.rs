@@ -11,6 +11,7 @@ mod object;
 mod own;
 mod records;
 mod strong;
+mod strong_paths;
 mod tables;
 
 pub use meaning::{Meaning, supply};
@@ -51,6 +52,7 @@ const HEADERS: &[Header] = headers!(
     "stateplane_strong_round.h",
     "stateplane_strong_copy.h",
     "stateplane_strong_sweep.h",
+    "stateplane_strong_lives.h",
     "stateplane_shared.h",
     "stateplane_shared_frame.h",
     "stateplane_shared_layouts.h",
@@ -109,6 +111,8 @@ impl System for SwiSh {
             "sp_strong_give",
             "sp_strong_take",
             "sp_strong_carry",
+            "sp_strong_tell",
+            "sp_strong_hear",
             "sp_strong_order",
             "sp_swish_chain",
             "sp_loop",
@@ -181,6 +185,7 @@ impl System for SwiSh {
             "sp_strong_round_comes",
             "sp_strong_send_round",
             "sp_strong_begin_round",
+            "sp_strong_refuses",
             "sp_strong_sweep",
             "sp_strong_digest",
             "sp_strong_tag",
@@ -328,7 +333,7 @@ impl StateSystem for State {
         let of = |all: usize, packets: usize| if together { packets } else { all };
         if self.strong.has(&instance.c_name) {
             // stateplane_strong.h and stateplane_commit.h, with the first one.
-            let runtime = of(29, 16) * usize::from(self.strong.is_first(&instance.c_name));
+            let runtime = of(30, 16) * usize::from(self.strong.is_first(&instance.c_name));
             return of(3, 2) + runtime;
         }
         // Those of the runtime, with the first object of each kind: two for messages

@@ -1,7 +1,7 @@
 //! SharedTable, SharedSet and SharedRegister with SRO in C. A set is a table without values.
 
 use crate::object::{group_of, is_group_name, written};
-use crate::store_result;
+use crate::{store_result, strong_paths};
 use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExternInstance, Location};
@@ -255,8 +255,7 @@ impl Strong {
     /// Tells what the program may not do with the objects.
     pub(crate) fn check_program(&self, generator: &mut Generator<'_>) {
         for table in &self.tables {
-            let words =
-                RECORD_WORDS + (round_up(table.key_bytes, 8) + round_up(table.held_bytes(), 8)) / 8;
+            let words = table.words();
             if words * 2 > PACKET_WORDS {
                 let message = format!(
                     "{}: key and value take {words} words, and a packet can write {PACKET_WORDS} \
@@ -266,6 +265,36 @@ impl Strong {
                 generator.error(table.location, &message, Some("make the value shorter"));
             }
         }
+        self.check_packet(generator);
+    }
+
+    /// Tells that a packet may write more than it may keep until its end: it would be dropped.
+    fn check_packet(&self, generator: &mut Generator<'_>) {
+        let Some(first) = self.tables.first() else { return };
+        let program = generator.program;
+        let of = |object: usize, method: &str| -> Option<&Table> {
+            let c_name = &program.externs.get(object)?.c_name;
+            let table = self.tables.iter().find(|it| it.c_name == *c_name)?;
+            // (A packet that reads may write that the key was there.)
+            let reads = matches!(method, "get" | "read");
+            (method != "has" && (!reads || table.timed)).then_some(table)
+        };
+        let records = strong_paths::most(program, &|at, method| of(at, method).map_or(0, |_| 1));
+        let words =
+            strong_paths::most(program, &|at, method| of(at, method).map_or(0, Table::words));
+        if records <= PACKET_RECORDS && words <= PACKET_WORDS {
+            return;
+        }
+        let message = format!(
+            "a packet may write {records} records of {} bytes in all with Shared.SRO (key, value, \
+             16 bytes beside them; a read of a key with `idle_s` counts), more than the \
+             {PACKET_RECORDS} records of {} bytes that it can keep until its end",
+            8 * words,
+            8 * PACKET_WORDS
+        );
+        let help = "write fewer or shorter values on each way through the program; put ways that \
+                    exclude each other into one `if` and its `else`";
+        generator.error(first.location, &message, Some(help));
     }
 
     /// What stateplane_strong.h is told before it is included.
@@ -327,6 +356,11 @@ impl Strong {
 }
 
 impl Table {
+    /// Words of a record.
+    fn words(&self) -> u32 {
+        RECORD_WORDS + (round_up(self.key_bytes, 8) + round_up(self.held_bytes(), 8)) / 8
+    }
+
     /// Bytes of a value, and of the word behind it.
     fn held_bytes(&self) -> u32 {
         if self.timed { round_up(self.value_bytes, 8) + TIME_BYTES } else { self.value_bytes }

@@ -35,7 +35,7 @@ pub const PACKET_WORDS: u32 = 64;
 /// Objects of a program.
 pub const OBJECTS: u32 = 16;
 /// Programs that call each other (`sp_strong_programs`).
-pub const PROGRAMS: u32 = 9;
+pub const PROGRAMS: u32 = 11;
 /// Words of `sp_strong_words`.
 pub const NODE_WORDS: u32 = 2;
 /// `struct sp_strong_scratch`: a message with a key and a value behind it, where its records begin,
@@ -63,8 +63,12 @@ pub mod kind {
     pub const COPY: u8 = 80;
     /// It has them.
     pub const COPIED: u8 = 96;
+    /// Without controllers: which life its sender is in, and whose lives it agrees to.
+    pub const HELLO: u8 = 112;
     /// All of them.
-    pub const ALL: [u8; 6] = [REQUEST, BATCH, ACK, ROUND, COPY, COPIED];
+    pub const ALL: [u8; 7] = [REQUEST, BATCH, ACK, ROUND, COPY, COPIED, HELLO];
+    /// Those without records.
+    pub const SHORT: [u8; 3] = [ACK, ROUND, HELLO];
 }
 
 /// Flags of a record.
@@ -95,11 +99,13 @@ pub mod standing {
     pub const GIVES: u32 = 16;
     /// Rounds lend it no more time to read: it is to leave.
     pub const QUIET: u32 = 32;
+    /// No controller decides: members agree on their lives before the first one is on.
+    pub const MEETS: u32 = 64;
 }
 
 /// What the data plane counts, in the order of its map `sp_strong_stats`. For a reason to drop a
 /// packet or message: the remedy.
-pub const COUNTED: [(&str, Option<&str>); 27] = [
+pub const COUNTED: [(&str, Option<&str>); 28] = [
     ("writes", None),
     ("reads_waited", None),
     ("decided", None),
@@ -138,6 +144,13 @@ pub const COUNTED: [(&str, Option<&str>); 27] = [
     ),
     ("malformed", Some("messages of another version, or somebody forges them")),
     ("foreign", Some("messages of another view, or of no member: members disagree on the group")),
+    (
+        "restarted",
+        Some(
+            "a member of a group without controllers restarted without its state: begin the group \
+             anew; `stateplane shared status` names it",
+        ),
+    ),
     ("forged", Some("somebody without the fabric's secret sends messages of switches")),
     ("no_route", Some("no route or neighbour for a member's address: `ip route get`, `ip neigh`")),
     ("faults", Some("the data plane met a state that it must not: report it")),
@@ -228,8 +241,36 @@ c_struct! {
         pub last: u32,
         /// To the end of the word.
         pub padding: u32,
+        /// Without controllers: a number for the lives that this member agrees to; 0: it has not
+        /// heard of all.
+        pub offer: u64,
         /// By number: addresses of all members; 0.0.0.0: none.
         pub address: [u32; 32],
+        /// Without controllers: the lives that it agrees to.
+        pub life: [u32; 32],
+    }
+}
+
+c_struct! {
+    /// Without controllers: what was heard of a member.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct LifeValue as "sp_strong_life" {
+        /// When it was heard of (CLOCK_MONOTONIC); of this switch: when it last sent a hello.
+        pub heard_ns: u64,
+        /// The number for the lives that it agrees to.
+        pub offer: u64,
+        /// Batches that are written there.
+        pub applied: u64,
+        /// When another life of it was heard of.
+        pub other_ns: u64,
+        /// Its life; 0: it was never heard of.
+        pub life: u32,
+        /// Another life of it, whose messages are refused.
+        pub other: u32,
+        /// A bit for each member of which it refuses another life.
+        pub refuses: u32,
+        /// Of this switch: to whom the last hello went.
+        pub turn: u32,
     }
 }
 
@@ -392,11 +433,8 @@ impl Message {
             refused: words[5],
             full: words[6],
         };
-        let records = if [kind::ACK, kind::ROUND].contains(&message.kind) {
-            0
-        } else {
-            8 * usize::from(message.words)
-        };
+        let records =
+            if kind::SHORT.contains(&message.kind) { 0 } else { 8 * usize::from(message.words) };
         let known = kind::ALL.contains(&message.kind);
         if known && bytes.len() == header + records { Ok(message) } else { Err(Wrong) }
     }
@@ -411,6 +449,17 @@ pub fn layout(group: &str, objects: impl Iterator<Item = [u32; 4]>) -> u64 {
         hasher.write(&number.to_be_bytes());
     }
     hasher.finish()
+}
+
+/// A number for the lives of all members: who has another one is of another group. Never 0, nor are
+/// its lower 32 bits.
+pub fn offer(lives: &[u32]) -> u64 {
+    let mut hasher = SipHasher24::new();
+    for life in lives {
+        hasher.write(&life.to_be_bytes());
+    }
+    let number = hasher.finish();
+    if number as u32 == 0 { number | 1 } else { number }
 }
 
 /// An address as the data plane has it.
@@ -429,7 +478,7 @@ pub fn header() -> Header {
     let number = |name: &'static str, value: u32, about: &'static str| {
         Number::new(name, u64::from(value), about)
     };
-    let names = ["REQUEST", "BATCH", "ACK", "ROUND", "COPY", "COPIED"];
+    let names = ["REQUEST", "BATCH", "ACK", "ROUND", "COPY", "COPIED", "HELLO"];
     let kinds: Vec<(&str, u8)> = names.into_iter().zip(kind::ALL).collect();
     let flags = [
         ("GROUP", flag::GROUP),
@@ -463,6 +512,7 @@ pub fn header() -> Header {
         number("SP_STRONG_JOINS", standing::JOINS, "it is to be given what the others have"),
         number("SP_STRONG_GIVES", standing::GIVES, "the next one is"),
         number("SP_STRONG_QUIET", standing::QUIET, "it is lent no more time to read"),
+        number("SP_STRONG_MEETS", standing::MEETS, "there are no controllers"),
     ];
     let orders = [
         ("LOOK", order::LOOK),
@@ -485,6 +535,7 @@ pub fn header() -> Header {
         .enumeration("", "Of the map sp_strong_stats.", &counters)
         .structure(&NodeValue::LAYOUT)
         .structure(&ViewValue::LAYOUT)
+        .structure(&LifeValue::LAYOUT)
         .structure(&StreamValue::LAYOUT)
         .structure(&TableValue::LAYOUT)
         .structure(&OrderValue::LAYOUT)

@@ -7,6 +7,7 @@ mod access;
 mod counted;
 mod directed;
 mod orders;
+mod restart;
 mod switch;
 
 use crate::model::{Checked, Violation, violated};
@@ -53,6 +54,8 @@ enum Event {
     Removed(usize),
     /// It comes back, with nothing.
     Returns(usize),
+    /// Without controllers: it loses what it has, and comes back.
+    Restarts(usize),
     TakesView(usize, usize),
 }
 
@@ -216,18 +219,22 @@ impl<'a> World<'a> {
         })
     }
 
+    fn conditions(rng: &mut StdRng) -> Conditions {
+        Conditions {
+            loss: swarm(rng, 0.6, 0.3),
+            duplication: swarm(rng, 0.6, 0.4),
+            delay_min_ns: 5_000,
+            delay_max_ns: if rng.random_bool(0.5) { 40_000 } else { 400_000 },
+            stragglers: swarm(rng, 0.5, 0.2),
+            straggle_ns: 6_000_000,
+            slow_ns: 2_000_000,
+        }
+    }
+
     fn new(seed: u64, mut rng: StdRng, members: &'a mut [Member]) -> Checked<World<'a>> {
         let mut world = World::quiet(rng.random(), TICK_NS, members)?;
         let mut network = Network::new(seed);
-        network.set_conditions(Conditions {
-            loss: swarm(&mut rng, 0.6, 0.3),
-            duplication: swarm(&mut rng, 0.6, 0.4),
-            delay_min_ns: 5_000,
-            delay_max_ns: if rng.random_bool(0.5) { 40_000 } else { 400_000 },
-            stragglers: swarm(&mut rng, 0.5, 0.2),
-            straggle_ns: 6_000_000,
-            slow_ns: 2_000_000,
-        });
+        network.set_conditions(World::conditions(&mut rng));
         let count = world.members.len();
         let events = &mut world.events;
         let joins = count > 2 && rng.random_bool(0.5);
@@ -345,6 +352,7 @@ impl<'a> World<'a> {
                 Event::Tick(place) => self.tick(place)?,
                 Event::Removed(place) => self.removed(place)?,
                 Event::Returns(place) => self.returns(place)?,
+                Event::Restarts(place) => self.restarts(place)?,
                 Event::TakesView(place, number) => self.takes(place, number)?,
             }
         }

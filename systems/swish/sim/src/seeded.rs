@@ -11,7 +11,7 @@ mod last;
 mod tree;
 
 pub(crate) use chain::FEW_TOMBS;
-pub use chain::{CHAIN, CHAIN_DIRECTED, ORDERS, TALLY, TALLY_DIRECTED};
+pub use chain::{CHAIN, CHAIN_DIRECTED, LIVES, ORDERS, TALLY, TALLY_DIRECTED};
 pub use large::LARGE;
 pub use last::LAST;
 use swish_compiler::SwiSh;

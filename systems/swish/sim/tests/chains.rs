@@ -55,6 +55,36 @@ fn random_runs() {
     runs(&program, without_orders, number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
 }
 
+/// Members restart without their state, and no controller removes them.
+#[test]
+fn members_restart_without_their_state() {
+    let program = Program::compile_pairs(None).unwrap();
+    let mut chains = Chains::new(&program);
+    assert_eq!(chains.a_member_restarts_while_members_meet(), Ok(()));
+    for place in 0..3 {
+        assert_eq!(chains.a_member_restarts_without_its_state(place), Ok(()), "{place}");
+    }
+    let first = number("SEED").or(number("FIRST_SEED")).unwrap_or(1);
+    let count = if number("SEED").is_some() { 1 } else { number("RUNS").unwrap_or(15) };
+    for seed in first..first + count {
+        assert_eq!(chains.run_with_restarts(seed), Ok(()), "SEED={seed}");
+    }
+}
+
+#[test]
+fn agreeing_wrongly_is_caught() {
+    for bug in seeded::LIVES {
+        let program = Program::compile_pairs(Some(bug)).unwrap();
+        let mut chains = Chains::new(&program);
+        let found = (0..3)
+            .find_map(|place| chains.a_member_restarts_without_its_state(place).err())
+            .or_else(|| (1..200).find_map(|seed| chains.run_with_restarts(seed).err()));
+        let found = found.expect(bug.name);
+        println!("| {} | {} | {} |", bug.name, found.check, found.detail);
+        assert_ne!(found.check, "harness", "{found}");
+    }
+}
+
 /// Operators read and write the same keys as packets.
 #[test]
 fn orders_and_packets_are_linearizable() {

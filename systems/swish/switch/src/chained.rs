@@ -4,6 +4,7 @@ use crate::chain_member::ChainMember;
 use crate::config::Source;
 use crate::controlled::{Controlled, Following, lock};
 use crate::group::View;
+use crate::lives::{Lives, Others};
 use crate::orders::Keys;
 use crate::strong::{Chain, ChainView, STATS, is_strong};
 use crate::strong_keys::{StrongKeys, Table};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use swish_protocol::objects::{Consistency, SET, TABLE};
-use swish_protocol::strong::{COUNTED, CPUS};
+use swish_protocol::strong::{COUNTED, CPUS, NodeValue};
 use switch_agent::config::{CommitMode, Config};
 use switch_agent::drops::Drops;
 use switch_agent::system::{Holds, ObjectLoad, now_ns};
@@ -56,6 +57,69 @@ pub struct ChainLoad {
     /// Why it does not hear of controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// Batches wait, and none came to be in all switches for so long.
+    #[serde(default)]
+    pub still_ms: u64,
+    /// Without controllers: members have not agreed yet to begin.
+    #[serde(default)]
+    pub meets: bool,
+    /// Without controllers: members that do not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<Ipv4Addr>,
+    /// Without controllers: members that restarted without their state. This one may be among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restarted: Vec<Ipv4Addr>,
+    /// Without controllers: batches wait, and this is the first member that lacks them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<Ipv4Addr>,
+}
+
+/// Batches that wait for so long do not wait for a message that got lost.
+const STILL_MS: u64 = 1_000;
+
+impl ChainLoad {
+    /// What is not as it should be, for operators. None: all is well.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = vec![];
+        for member in &self.restarted {
+            notes.push(format!(
+                "{member} restarted without its state: begin the group anew \
+                 (systems/swish/docs/operations.md, \"Beginning a group anew\")"
+            ));
+        }
+        for member in &self.silent {
+            let then = if self.meets { "the group begins when all do" } else { "writes wait" };
+            notes.push(format!("{member} does not answer: {then}"));
+        }
+        if self.still_ms >= STILL_MS {
+            let behind = self.applied.saturating_sub(self.committed);
+            let lacks = match self.lacks {
+                Some(member) if !self.restarted.contains(&member) => {
+                    format!("; {member} is the first that lacks some")
+                }
+                _ => String::new(),
+            };
+            let s = self.still_ms / 1_000;
+            notes.push(format!("{behind} batches are not at all switches, for {s} s{lacks}"));
+        }
+        if !self.reads && !self.leaves && self.restarted.is_empty() {
+            let why = if self.meets {
+                "members have not all agreed to begin"
+            } else {
+                "a member does not answer, or it joins"
+            };
+            notes.push(format!("packets may not read: {why}"));
+        }
+        notes.extend(self.fault.clone());
+        notes
+    }
+}
+
+/// How long batches have waited.
+#[derive(Default)]
+struct Still {
+    committed: u64,
+    since_ns: u64,
 }
 
 /// The chain, on this switch.
@@ -66,7 +130,8 @@ pub(crate) struct Chained {
     /// What controllers call it.
     part: String,
     /// None: controllers decide on it.
-    view: Option<ChainView>,
+    lives: Option<Lives>,
+    still: Mutex<Still>,
     controlled: Option<Arc<Controlled>>,
     /// When the data plane was last told the time.
     told_ns: AtomicU64,
@@ -105,8 +170,10 @@ impl Chained {
         controlled: Option<Arc<Controlled>>,
     ) -> Result<Chained> {
         let config = Arc::clone(&context.config);
-        let view = match source {
-            Source::Fixed(fixed) => Some(view_of(fixed, context.incarnation)),
+        let lives = match source {
+            Source::Fixed(fixed) => {
+                Some(Lives::new(chain.clone(), view_of(fixed, context.incarnation)))
+            }
             Source::Controllers(..) => None,
         };
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(usize::MAX);
@@ -120,7 +187,8 @@ impl Chained {
             config,
             chain,
             part,
-            view,
+            lives,
+            still: Mutex::default(),
             controlled,
             told_ns: AtomicU64::new(0),
             tables: Table::all(context.dataplane.manifest())?,
@@ -143,8 +211,8 @@ impl Chained {
 
     /// From head to tail, as far as this agent knows them.
     fn members(&self) -> Vec<Ipv4Addr> {
-        if let Some(view) = &self.view {
-            return view.members.iter().map(|(_, address)| *address).collect();
+        if let Some(lives) = &self.lives {
+            return lives.members().iter().map(|(_, address)| *address).collect();
         }
         let addresses = |member: &mut ChainMember| {
             member.members().unwrap_or_default().iter().map(|it| it.address).collect()
@@ -160,17 +228,41 @@ impl Chained {
 
     fn load(&self) -> Option<ChainLoad> {
         let node = self.chain.node(&self.dataplane).ok()?;
+        let now_ns = now_ns();
+        let others = self.lives.as_ref().map(|it| it.others(&self.dataplane, now_ns));
+        let meets = others.as_ref().is_some_and(|it| it.as_ref().is_ok_and(|it| !it.agreed));
+        let Others { silent, restarted, lacks, .. } = others.transpose().ok()?.unwrap_or_default();
+        // (Without controllers, a number for lives is in a view's lower half.)
+        let view = if self.lives.is_some() { node.view >> u32::BITS } else { node.view };
+        let still_ms = self.stands(&node, now_ns) / 1_000_000;
         Some(ChainLoad {
             group: self.chain.group.clone(),
             members: self.members(),
-            view: node.view,
+            view,
             applied: node.applied,
             committed: node.committed,
-            reads: node.reads_ns > now_ns(),
+            reads: node.reads_ns > now_ns,
             leaves: self.with_member(|it| it.leaves()).unwrap_or_default(),
             memory_bytes: self.chain.memory_bytes(&self.dataplane),
             fault: self.controlled.as_ref().and_then(|it| it.fault()),
+            still_ms,
+            meets,
+            silent,
+            restarted,
+            lacks: lacks.filter(|_| still_ms >= STILL_MS),
         })
+    }
+
+    /// For how long batches have waited, and none came to be in all switches.
+    fn stands(&self, node: &NodeValue, now_ns: u64) -> u64 {
+        let mut still = lock(&self.still);
+        if still.since_ns == 0
+            || node.committed != still.committed
+            || node.committed >= node.applied
+        {
+            *still = Still { committed: node.committed, since_ns: now_ns };
+        }
+        now_ns.saturating_sub(still.since_ns)
     }
 }
 
@@ -203,15 +295,12 @@ impl Running for Chained {
     fn secrets(&self, ring: &KeyRing) -> Result<()> {
         self.dataplane.set_secrets(&SecretSet::from(ring))?;
         self.chain.tell_time(&self.dataplane)?;
-        let Some(view) = &self.view else {
+        let Some(lives) = &self.lives else {
             self.with_member(ChainMember::begin);
             return Ok(());
         };
-        if self.chain.wanted(&self.dataplane)?.is_none() {
-            return Ok(self.chain.take(&self.dataplane, view)?);
-        }
-        // (An earlier agent began the chain: it goes on, in that life.)
-        if self.chain.has(&self.dataplane, view)? {
+        // (Or an earlier agent began the chain: it goes on, in that life.)
+        if lives.begin(&self.dataplane)? {
             return Ok(());
         }
         self.config.fault(format!("shared.{}", self.chain.group), crate::OTHER_VIEW)
@@ -222,8 +311,15 @@ impl Running for Chained {
             self.told_ns.store(now_ns, Ordering::Relaxed);
             // (The next one is as good: the data plane goes on with what it knows.)
             let _ = self.chain.tell_time(&self.dataplane);
+            if let Ok(node) = self.chain.node(&self.dataplane) {
+                self.stands(&node, now_ns);
+            }
         }
-        self.chain.frames(&self.dataplane).unwrap_or_default()
+        let frames = match &self.lives {
+            Some(lives) => lives.due(&self.dataplane, now_ns),
+            None => self.chain.frames(&self.dataplane),
+        };
+        frames.unwrap_or_default()
     }
 
     fn objects(&self) -> Vec<ObjectLoad> {
@@ -261,5 +357,16 @@ impl Running for Chained {
         let mut family = text.family("stateplane_switch_shared_chain_behind", Kind::Gauge, help);
         let behind = load.applied.saturating_sub(load.committed);
         family.sample(&[("group", &load.group)], behind);
+        let help = "For so many seconds batches have waited, and none came to be in all switches.";
+        let name = "stateplane_switch_shared_chain_still_seconds";
+        let still_s = load.still_ms / 1_000;
+        text.family(name, Kind::Gauge, help).sample(&[("group", &load.group)], still_s);
+        let help = "Without controllers: members that do not answer, or that restarted without \
+                    their state.";
+        let name = "stateplane_switch_shared_chain_members";
+        let mut family = text.family(name, Kind::Gauge, help);
+        for (state, members) in [("silent", &load.silent), ("restarted", &load.restarted)] {
+            family.sample(&[("group", &load.group), ("state", &state)], members.len());
+        }
     }
 }

@@ -21,6 +21,7 @@ pub mod gossip;
 pub mod group;
 pub mod hearing;
 pub mod keyed;
+pub mod lives;
 pub mod load;
 mod maps;
 pub mod membership;

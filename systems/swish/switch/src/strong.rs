@@ -10,7 +10,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 use swish_protocol::layouts::MEMBERS;
 use swish_protocol::objects::{Consistency, StrongSettings};
-use swish_protocol::strong::{NodeValue, TableValue, ViewValue, address, layout, standing};
+use swish_protocol::strong::{
+    LifeValue, NodeValue, TableValue, ViewValue, address, layout, standing,
+};
 
 const NODE: &str = "sp_strong_node";
 const VIEWS: &str = "sp_strong_views";
@@ -20,6 +22,7 @@ const TOMBS: &str = "sp_strong_tomb_list";
 const TABLES: &str = "sp_strong_tables";
 /// How many views there were.
 const WORDS: &str = "sp_strong_words";
+const LIVES: &str = "sp_strong_lives";
 const VIEW_COUNT: u32 = 0;
 /// What TAI is ahead of CLOCK_MONOTONIC.
 const TAI_AHEAD: u32 = 1;
@@ -123,6 +126,25 @@ impl Chain {
         self.write(dataplane, &value)
     }
 
+    /// The switch is on in this view, in which packets read for good: without controllers.
+    pub(crate) fn begins(&self, dataplane: &Dataplane, view: &ViewValue) -> Result<()> {
+        let node = NodeValue { reads_ns: u64::MAX, ..NodeValue::default() };
+        dataplane.write_array(NODE, 0, &node.to_bytes())?;
+        self.write(dataplane, view)
+    }
+
+    /// Without controllers: what was heard of these members.
+    pub(crate) fn lives(
+        &self,
+        dataplane: &Dataplane,
+        members: &[(u32, Ipv4Addr)],
+    ) -> Result<Vec<(u32, LifeValue)>> {
+        let life = |(member, _): &(u32, Ipv4Addr)| {
+            Ok((*member, LifeValue::from_bytes(&dataplane.read_array(LIVES, *member)?)))
+        };
+        members.iter().map(life).collect()
+    }
+
     /// The same with the view as the data plane has it.
     ///
     /// # Errors
@@ -149,7 +171,7 @@ impl Chain {
             dataplane.empty(&format!("{table}_records"))?;
             dataplane.empty(&format!("{table}_free"))?;
         }
-        [STREAMS, LOG, TOMBS, TABLES, NODE].iter().try_for_each(|it| dataplane.empty(it))
+        [STREAMS, LOG, TOMBS, TABLES, LIVES, NODE].iter().try_for_each(|it| dataplane.empty(it))
     }
 
     /// A number for how the group's variables lie.
@@ -195,7 +217,7 @@ impl Chain {
         Ok(Some(ViewValue::from_bytes(&bytes)))
     }
 
-    fn value(&self, view: &ChainView) -> ViewValue {
+    pub(crate) fn value(&self, view: &ChainView) -> ViewValue {
         let place = view.members.iter().position(|(member, _)| *member == view.own);
         let at = |place: usize| view.members.get(place).map(|(member, _)| *member);
         let mut value = ViewValue {
@@ -225,16 +247,6 @@ impl Chain {
             }
         }
         value
-    }
-
-    /// Is that view, in this life of the switch or another one, what the data plane has?
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn has(&self, dataplane: &Dataplane, view: &ChainView) -> Result<bool> {
-        let found = self.wanted(dataplane)?;
-        Ok(found
-            .is_some_and(|it| it == ViewValue { incarnation: it.incarnation, ..self.value(view) }))
     }
 
     /// The member on this switch.

@@ -23,14 +23,15 @@ const CHANGES: &str = "SHARED_CHANGES";
 const GOSSIP: &str = "SHARED_GOSSIP";
 
 /// Of a chain with SRO: writes to the head, down the chain, and the tail's answer; the round that
-/// lends time to read; keys, to one that joins.
-const CHAIN: [(u8, &str); 6] = [
+/// lends time to read; keys, to one that joins; the sender's life, without controllers.
+const CHAIN: [(u8, &str); 7] = [
     (kind::REQUEST, "SHARED_REQUEST"),
     (kind::BATCH, "SHARED_BATCH"),
     (kind::ACK, "SHARED_BATCH_ACK"),
     (kind::ROUND, "SHARED_ROUND"),
     (kind::COPY, "SHARED_COPY"),
     (kind::COPIED, "SHARED_COPIED"),
+    (kind::HELLO, "SHARED_HELLO"),
 ];
 
 const PHASES: [&str; 7] =

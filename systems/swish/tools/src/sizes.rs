@@ -1,7 +1,7 @@
 //! What `stateplane check` tells of shared variables: memory, and bytes of messages.
 
 use command_line::Sizes;
-use manifest::Manifest;
+use manifest::{Manifest, StateObject};
 use serde_json::{Value, json};
 use swish_protocol::memory::{Memory, Settings, Traffic, Unit, Variable};
 use swish_protocol::objects::{Consistency, SYSTEM};

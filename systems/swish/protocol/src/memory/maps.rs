@@ -179,6 +179,7 @@ fn of_strong(variables: &[(usize, &Variable)]) -> Vec<Map> {
         array("sp_strong_node", size::<strong::NodeValue>(), 1),
         array("sp_strong_views", size::<strong::ViewValue>(), 2),
         array("sp_strong_words", WORD, strong::NODE_WORDS),
+        array("sp_strong_lives", size::<strong::LifeValue>(), MEMBERS),
         array("sp_strong_tables", size::<strong::TableValue>(), OBJECTS),
         array("sp_strong_log", message, LOG),
         array("sp_strong_streams", size::<strong::StreamValue>(), streams),

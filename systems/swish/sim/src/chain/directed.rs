@@ -26,7 +26,7 @@ impl World<'_> {
     }
 
     /// A packet, and a millisecond; what it was answered, if it was.
-    fn answer(&mut self, place: usize, op: Op) -> Checked<Option<Option<u32>>> {
+    pub(super) fn answer(&mut self, place: usize, op: Op) -> Checked<Option<Option<u32>>> {
         let id = self.history.len();
         self.packet(place, op)?;
         self.until(self.now_ns + 2 * TICK_NS)?;

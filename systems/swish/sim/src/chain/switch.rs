@@ -9,6 +9,7 @@ use dataplane::{Dataplane, Object, Outcome, SecretSet, Settings, Verdict, copies
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use swish_protocol::strong::COUNTED;
+use swish_switch::lives::{Lives, Others};
 use swish_switch::strong::{Chain, ChainView, STATS};
 use swish_switch::strong_keys::Table;
 use wire::{KeyRing, SECRET_BYTES, Secret};
@@ -53,13 +54,15 @@ pub(super) struct Member {
     pub(super) offset_ns: u64,
     counted: Option<Counted>,
     ring: KeyRing,
+    /// Without controllers.
+    lives: Option<Lives>,
 }
 
 pub(super) fn harness<T, E: std::fmt::Display>(result: Result<T, E>) -> Checked<T> {
     result.or_else(|error| violated("harness", error.to_string()))
 }
 
-fn address(place: usize) -> Ipv4Addr {
+pub(super) fn address(place: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, place as u8 + 1)
 }
 
@@ -81,12 +84,23 @@ impl Member {
         dataplane.set_secrets(&SecretSet::from(&ring)).map_err(text)?;
         let counted = Counted::of(&program.manifest).map_err(text)?;
         let tables = Table::all(&program.manifest).map_err(text)?;
-        Ok(Member { dataplane, tables, chain, place: 0, life: 0, offset_ns: 0, counted, ring })
+        Ok(Member {
+            dataplane,
+            tables,
+            chain,
+            place: 0,
+            life: 0,
+            offset_ns: 0,
+            counted,
+            ring,
+            lives: None,
+        })
     }
 
     /// Begins a run, with nothing in it.
     pub(super) fn begin(&mut self, place: usize, offset_ns: u64) -> Checked {
         (self.place, self.offset_ns) = (place, offset_ns);
+        (self.life, self.lives) = (0, None);
         if let Some(counted) = &mut self.counted {
             counted.begin(&self.dataplane, &self.ring, offset_ns)?;
         }
@@ -118,6 +132,34 @@ impl Member {
             wait_ns: view.wait_ns,
         };
         harness(self.chain.take(&self.dataplane, &view))
+    }
+
+    /// The switch has nothing, and begins a new life among so many, without controllers.
+    pub(super) fn meets(&mut self, count: usize) -> Checked {
+        self.empty()?;
+        self.life += 1;
+        let view = ChainView {
+            number: 1,
+            own: self.place as u32,
+            incarnation: self.life,
+            members: (0..count).map(|place| (place as u32, address(place))).collect(),
+            joins: vec![],
+            lease_ns: None,
+            wait_ns: 0,
+        };
+        let lives = Lives::new(self.chain.clone(), view);
+        if !harness(lives.begin(&self.dataplane))? {
+            return violated("harness", "the data plane has another group".to_owned());
+        }
+        self.lives = Some(lives);
+        Ok(())
+    }
+
+    /// What it knows of the others, without controllers.
+    pub(super) fn others(&self, now_ns: u64) -> Checked<Others> {
+        let now_ns = self.offset_ns + now_ns;
+        let others = self.lives.as_ref().map(|it| it.others(&self.dataplane, now_ns));
+        Ok(harness(others.transpose())?.unwrap_or_default())
     }
 
     /// All that the others have is here.
@@ -178,7 +220,11 @@ impl Member {
         // (As the agent does it.)
         let windows = self.counted.as_mut().map(|it| it.queue(&self.dataplane, now_ns));
         let windows = windows.transpose()?.unwrap_or_default();
-        for _ in 0..windows + harness(self.chain.frames(&self.dataplane))? {
+        let frames = match &self.lives {
+            Some(lives) => lives.due(&self.dataplane, now_ns),
+            None => self.chain.frames(&self.dataplane),
+        };
+        for _ in 0..windows + harness(frames)? {
             self.dataplane.set_test_cpu(cpu);
             let outcome = harness(self.dataplane.run_generated(now_ns))?;
             left.extend(self.follow(outcome, now_ns)?);

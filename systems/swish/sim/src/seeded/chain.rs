@@ -138,6 +138,24 @@ pub const CHAIN_DIRECTED: &[SeededBug] = &[
     },
 ];
 
+/// Those of groups without controllers.
+pub const LIVES: &[SeededBug] = &[
+    SeededBug {
+        name: "AgreesToAll",
+        what: "Who is heard of has agreed, whatever it has agreed to.",
+        header: "stateplane_strong_lives.h",
+        right: "life->offer = header.full;",
+        wrong: "life->offer = view->offer;",
+    },
+    SeededBug {
+        name: "TakesOtherViews",
+        what: "A member takes messages of others in other lives, and before all have agreed.",
+        header: "stateplane_strong_chain.h",
+        right: "wrong = sp_strong_other_view(view, header);",
+        wrong: "wrong = 0;",
+    },
+];
+
 /// Those of programs with SRO beside SDW and EWO that random runs do not show, as their windows are
 /// never full.
 pub const TALLY_DIRECTED: &[SeededBug] = &[

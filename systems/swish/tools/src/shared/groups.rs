@@ -22,7 +22,7 @@ impl Groups {
     /// Whether the switch shares all of its groups.
     pub fn are_well(&self) -> bool {
         let well = |it: &GroupLoad| it.fault.is_none() && (it.leaves || !is_late(it));
-        let chain = |it: &ChainLoad| it.fault.is_none() && (it.leaves || it.reads);
+        let chain = |it: &ChainLoad| it.notes().is_empty();
         self.shared.iter().all(well)
             && self.shared_chain.iter().all(chain)
             && self.shared_eventual.iter().all(EventualLoad::is_well)

@@ -128,14 +128,8 @@ fn print(groups: &Groups) {
     if let Some(chain) = &groups.shared_chain {
         let ChainLoad { group, applied, committed, .. } = chain;
         outln!("  group {group}: {applied} batches, {committed} of them at all switches");
-        if !chain.reads && !chain.leaves {
-            outln!(
-                "  group {group}: packets may not read: a member does not answer, or \
-                 this switch joins"
-            );
-        }
-        if let Some(fault) = &chain.fault {
-            outln!("  group {group}: {fault}");
+        for note in chain.notes() {
+            outln!("  group {group}: {note}");
         }
     }
     for note in groups.notes() {
