@@ -127,8 +127,9 @@ extern SharedTable<K, V> {
     void set(in K key, in V value);
     /// SRO. As above; the key is removed when no packet of any switch has read or written it for
     /// `idle_s` seconds (0: it stays). From a quarter of that on, a packet that reads the key
-    /// writes that it was there, and waits for it: so each `get` counts as a write. V has at most 56
-    /// bytes then, and a value takes 8 bytes more. The switches' clocks must agree within a second.
+    /// writes that it was there, and waits for it: so each `get` counts as a write. V has at most
+    /// 56 bytes then, and a value takes 8 bytes more. The switches' clocks must agree within a
+    /// second.
     void insert(in K key, in V value, in bit<16> idle_s);
     void set(in K key, in V value, in bit<16> idle_s);
     /// The key is not there from then on. EWO: nothing, if this switch has not got it.

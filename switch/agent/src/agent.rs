@@ -404,8 +404,8 @@ impl Agent {
         )
     }
 
-    /// The generator's frames seem to come from the first port that is there, up or down: the kernel
-    /// makes and forwards them in both cases.
+    /// The generator's frames seem to come from the first port that is there, up or down: the
+    /// kernel makes and forwards them in both cases.
     fn follow_ports(&self) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let first = state.ports.first().map_or(0, |(_, ifindex)| *ifindex);

@@ -29,8 +29,8 @@ impl Ways {
     }
 }
 
-/// The most that a packet writes, by what each call of an object (its place among the program's, and
-/// the method) writes at the most.
+/// The most that a packet writes, by what each call of an object (its place among the program's,
+/// and the method) writes at the most.
 pub(crate) fn most(program: &Program, of: &impl Fn(usize, &str) -> u32) -> u32 {
     let control = |block| {
         let ways = block_ways(program, of, block, 0);

@@ -50,8 +50,8 @@ pub struct GroupStatus {
     /// Its variables have EWO: there are no windows.
     #[serde(default)]
     pub eventual: bool,
-    /// Pairs of members that hold the window up: the first lacks messages of the second. With EWO, the
-    /// first hears nothing of the second.
+    /// Pairs of members that hold the window up: the first lacks messages of the second. With EWO,
+    /// the first hears nothing of the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_up: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Switches that are in a newer view than the database has, each with its view.

@@ -1,5 +1,5 @@
-//! How many frames without cells a switch sends when a window turns, to a member that the test plays
-//! (`swish_sim::peers`). Needs root.
+//! How many frames without cells a switch sends when a window turns, to a member that the test
+//! plays (`swish_sim::peers`). Needs root.
 
 use swish_protocol::layouts::{CELLS, KEPT, MANY};
 use swish_protocol::message::{Cells, Message};

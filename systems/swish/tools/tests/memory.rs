@@ -1,5 +1,5 @@
-//! What `stateplane check` tells of a program's memory is what the kernel has for its maps, and what
-//! switches tell of groups with EWO. Needs root.
+//! What `stateplane check` tells of a program's memory is what the kernel has for its maps, and
+//! what switches tell of groups with EWO. Needs root.
 
 use dataplane::Object;
 use libbpf_rs::{MapCore, MapHandle};

@@ -29,7 +29,8 @@ const WINDOWS: u32 = 0;
 const SENT: u32 = 1;
 const RECEIVED: u32 = 2;
 
-/// Bytes of a frame without cells, with Ethernet's, IPv4's and UDP's headers; and of one with cells.
+/// Bytes of a frame without cells, with Ethernet's, IPv4's and UDP's headers; and of one with
+/// cells.
 pub const BARE_BYTES: u32 = 42 + HEADER_BYTES;
 /// See [`BARE_BYTES`].
 pub const FULL_BYTES: u32 = BARE_BYTES + 4 * CELLS;
