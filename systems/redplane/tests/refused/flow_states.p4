@@ -72,7 +72,7 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
     FlowState<wider_t, wide_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) wide_key; // refused: the key has 257 bytes, not 1 to 256
     FlowState<wide_t, wider_t>(16, Consistency.LOCAL, Allocator.ZERO) wide_value; // refused: the value has 257 bytes, not 1 to 256
     FlowState<key_t, widest_t>(16, Consistency.LOCAL, Allocator.ZERO) nested; // refused: field wide is not a scalar // refused: the value has 0 bytes
-    FlowState<bit<8>, value_t>(16, Consistency.LOCAL, Allocator.ZERO) scalar; // refused: FlowState needs structs as key and value // refused: the key has 0 bytes
+    FlowState<bit<8>, value_t>(16, Consistency.LOCAL, Allocator.ZERO) scalar; // refused: FlowState needs structs as key and value
     FlowState<key_t, value_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) first;
     FlowState<key_t, value_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) second;
     FlowState<key_t, value_t>(16, Consistency.LOCAL, Allocator.ZERO) unread;
