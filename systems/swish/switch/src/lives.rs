@@ -1,7 +1,7 @@
-//! Who is in a chain without controllers, and in which life (README, "SRO", 13). A member without
-//! its state is empty, and nobody removes it. So members tell each other their lives, and one is on
-//! only once all have agreed to the same ones. It agrees to no others from then on: one that
-//! restarts without its state stays out, and so nothing is decided without what it had.
+//! The lives of members in a chain without controllers (README, "SRO", 13). A member that lost its
+//! state is empty, and no controller removes it. So members tell each other their lives. A member
+//! serves only once all members have agreed to the same lives, and agrees to no other lives later.
+//! A member that restarts without its state therefore stays out.
 
 use crate::strong::{Chain, ChainView};
 use dataplane::{Dataplane, Result};
@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use swish_protocol::layouts::MEMBERS;
 use swish_protocol::strong::{LifeValue, ViewValue, offer, standing};
 
-/// From one frame for a hello to the next, once all have agreed.
+/// The time between two frames for hellos, once all members have agreed.
 const TELL_NS: u64 = 20_000_000;
-/// Who was not heard of for so long does not answer: of 32 members each sends one in 0.7 s.
+/// A member whose last hello is older does not answer. (Of 32 members, each sends every other one a
+/// hello in 0.7 s.)
 const SILENT_NS: u64 = 3_000_000_000;
 
 /// See the module.
 pub struct Lives {
     chain: Chain,
     view: ChainView,
-    /// When the next frame for a hello is due.
+    /// When the next frame for a hello is due; 0 until all members have agreed.
     next_ns: AtomicU64,
 }
 
@@ -73,13 +74,14 @@ impl Lives {
     /// The kernel refuses.
     pub fn due(&self, dataplane: &Dataplane, now_ns: u64) -> Result<u64> {
         let frames = self.chain.frames(dataplane)?;
+        // (Only once all have agreed is there a time: looks are frequent, and a view is long.)
+        if now_ns < self.next_ns.load(Ordering::Relaxed) {
+            return Ok(frames);
+        }
         let Some(view) = self.chain.wanted(dataplane)? else { return Ok(frames) };
         if !is_on(&view) {
             self.agree(dataplane, view)?;
             return Ok(frames.max(1));
-        }
-        if now_ns < self.next_ns.load(Ordering::Relaxed) {
-            return Ok(frames);
         }
         self.next_ns.store(now_ns + TELL_NS, Ordering::Relaxed);
         Ok(frames.max(1))
@@ -88,26 +90,19 @@ impl Lives {
     /// Agrees to what was heard, and is on once all others have.
     fn agree(&self, dataplane: &Dataplane, view: ViewValue) -> Result<()> {
         let heard = self.chain.lives(dataplane, &self.view.members)?;
-        let life = |number: u32| {
-            let found = heard.iter().find(|(member, _)| *member == number);
-            found.map_or(0, |(_, it)| it.life)
-        };
         let mut lives = [0; MEMBERS as usize];
-        for (number, _) in &self.view.members {
-            if let Some(place) = lives.get_mut(*number as usize) {
-                *place = if *number == view.own { view.incarnation } else { life(*number) };
+        for (member, it) in &heard {
+            let life = if *member == view.own { view.incarnation } else { it.life };
+            match lives.get_mut(*member as usize) {
+                Some(place) if life != 0 => *place = life,
+                _ => return Ok(()),
             }
-        }
-        let all = self.view.members.iter();
-        if !all.clone().all(|(member, _)| lives.get(*member as usize).is_some_and(|it| *it != 0)) {
-            return Ok(());
         }
         let own = offer(&lives);
         if own != view.offer {
             return self.chain.write(dataplane, &ViewValue { offer: own, life: lives, ..view });
         }
-        let others = heard.iter().filter(|(member, _)| *member != view.own);
-        if !others.into_iter().all(|(_, it)| it.offer == own) {
+        if !heard.iter().all(|(member, it)| *member == view.own || it.offer == own) {
             return Ok(());
         }
         // (The view's number in messages: who has agreed to other lives is in another view.)
