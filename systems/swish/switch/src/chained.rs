@@ -5,6 +5,7 @@ use crate::config::Source;
 use crate::controlled::{Controlled, Following, lock};
 use crate::group::View;
 use crate::lives::{Lives, Others};
+use crate::load::ANEW;
 use crate::orders::Keys;
 use crate::strong::{Chain, ChainView, STATS, is_strong};
 use crate::strong_keys::{StrongKeys, Table};
@@ -57,7 +58,7 @@ pub struct ChainLoad {
     /// Why it does not hear of controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// Batches wait, and none came to be in all switches for so long.
+    /// For how long batches have waited without one that reached all switches.
     #[serde(default)]
     pub still_ms: u64,
     /// Without controllers: members have not agreed yet to begin.
@@ -82,10 +83,7 @@ impl ChainLoad {
     pub fn notes(&self) -> Vec<String> {
         let mut notes = vec![];
         for member in &self.restarted {
-            notes.push(format!(
-                "{member} restarted without its state: begin the group anew \
-                 (systems/swish/docs/operations.md, \"Beginning a group anew\")"
-            ));
+            notes.push(format!("{member} restarted without its state: {ANEW}"));
         }
         for member in &self.silent {
             let then = if self.meets { "the group begins when all do" } else { "writes wait" };
@@ -106,7 +104,7 @@ impl ChainLoad {
             let why = if self.meets {
                 "members have not all agreed to begin"
             } else {
-                "a member does not answer, or it joins"
+                "a member does not answer, or this switch joins"
             };
             notes.push(format!("packets may not read: {why}"));
         }
@@ -253,7 +251,7 @@ impl Chained {
         })
     }
 
-    /// For how long batches have waited, and none came to be in all switches.
+    /// For how long, in ns, batches have waited without one that reached all switches.
     fn stands(&self, node: &NodeValue, now_ns: u64) -> u64 {
         let mut still = lock(&self.still);
         if still.since_ns == 0

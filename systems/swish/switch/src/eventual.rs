@@ -411,7 +411,7 @@ impl EventualGroup {
         dataplane.write_array(TERMS, self.number(), &value.to_bytes())
     }
 
-    /// Looks of whom nothing comes.
+    /// Notes which members have sent something since the last look.
     fn hear(
         &self,
         dataplane: &Dataplane,

@@ -18,7 +18,8 @@ pub(crate) const LATE_MS: u64 = 100;
 /// A window that is held up for so long does not wait for a cap.
 const STANDS_MS: u64 = 10_000;
 /// What to do about a switch that restarted, if the members are configured.
-const ANEW: &str = "begin the group anew: stop and detach all its switches, then start them";
+pub(crate) const ANEW: &str =
+    "begin the group anew: stop and detach all its switches, then start them";
 
 /// What `stateplane status` is told of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
