@@ -57,7 +57,7 @@ pub trait Messages: Sync {
 }
 
 /// A system's message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MessageBody {
     /// Its type, as the system's page calls it.
     #[serde(rename = "type")]

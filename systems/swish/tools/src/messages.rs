@@ -97,13 +97,8 @@ fn chain_body(message: &strong::Message) -> MessageBody {
             ("full", json!(message.full.count_ones())),
             ("resender", json!(resender)),
         ]),
-        object: String::new(),
-        key: String::new(),
-        key_fields: None,
-        switch_id: None,
-        shard: None,
         rest,
-        follows: None,
+        ..MessageBody::default()
     }
 }
 
@@ -142,13 +137,8 @@ fn eventual_body(message: &eventual::Message) -> MessageBody {
             ("cells", json!(cells)),
             ("records", records(message)),
         ]),
-        object: String::new(),
-        key: String::new(),
-        key_fields: None,
-        switch_id: None,
-        shard: None,
         rest,
-        follows: None,
+        ..MessageBody::default()
     }
 }
 
@@ -207,13 +197,8 @@ fn body(message: &Message) -> MessageBody {
             ("total", json!(number(message.total))),
             ("want", json!(number(message.want))),
         ]),
-        object: String::new(),
-        key: String::new(),
-        key_fields: None,
-        switch_id: None,
-        shard: None,
         rest,
-        follows: None,
+        ..MessageBody::default()
     }
 }
 

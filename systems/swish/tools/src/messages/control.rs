@@ -63,13 +63,8 @@ fn body(message: &Message) -> MessageBody {
     MessageBody {
         name: name(number).unwrap_or("?"),
         fields: Fields(fields),
-        object: String::new(),
-        key: String::new(),
-        key_fields: None,
-        switch_id: None,
-        shard: None,
         rest,
-        follows: None,
+        ..MessageBody::default()
     }
 }
 
