@@ -7,7 +7,7 @@ use swish_protocol::eventual::{DUE, life_of};
 use swish_sim::Program;
 use swish_switch::eventual::EventualGroup;
 use swish_switch::gossip::{Pace, Terms};
-use swish_switch::group::{Caps, View};
+use swish_switch::group::View;
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 const TERMS: Terms = Terms {
@@ -27,13 +27,9 @@ fn view() -> View {
         number: 1,
         own: 1,
         members: vec![member(1), member(2)],
-        period_ns: 0,
-        caps: Caps::default(),
         bound: 1,
         window: 1,
-        begins_ns: 0,
-        turns_ns: 0,
-        fan_out: 0,
+        ..View::default()
     }
 }
 

@@ -86,7 +86,7 @@ impl Caps {
 }
 
 /// The members of a group, and the terms on which they share it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Its number.
     pub number: u32,

@@ -95,7 +95,6 @@ pub(crate) fn lacks(node: &NodeValue, others: &[(u32, MemberValue)]) -> Vec<u32>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::Caps;
     use c_layout::CStruct;
     use std::net::Ipv4Addr;
 
@@ -109,13 +108,10 @@ mod tests {
             number: 1,
             own,
             members: (0..members).map(fixed).collect(),
-            period_ns: 0,
-            caps: Caps::default(),
             bound: 1,
             window: 1,
-            begins_ns: 0,
-            turns_ns: 0,
             fan_out,
+            ..View::default()
         };
         let (place, near) = view.neighbours();
         (place, near.iter().map(|it| it.number).collect())

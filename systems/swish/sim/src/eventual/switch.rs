@@ -16,7 +16,7 @@ use swish_protocol::objects::{Merge, SYSTEM};
 use swish_switch::eventual::EventualGroup;
 use swish_switch::fold::Steps;
 use swish_switch::gossip::{Pace, Terms};
-use swish_switch::group::{Caps, View, settings_of};
+use swish_switch::group::{View, settings_of};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 const CELLS: &str = "sp_eventual_cells";
@@ -305,18 +305,7 @@ pub(crate) fn address(place: usize) -> Ipv4Addr {
 fn view(number: u32, place: usize, members: u32, switches: usize) -> View {
     let fixed = |place| Member { number: member(place), address: address(place), incarnation: 0 };
     let members = (0..switches).filter(|it| members >> it & 1 == 1).map(fixed).collect();
-    View {
-        number,
-        own: member(place),
-        members,
-        period_ns: 0,
-        caps: Caps::default(),
-        bound: 1,
-        window: 1,
-        begins_ns: 0,
-        turns_ns: 0,
-        fan_out: 0,
-    }
+    View { number, own: member(place), members, bound: 1, window: 1, ..View::default() }
 }
 
 fn grows(merge: Merge) -> Option<Grows> {

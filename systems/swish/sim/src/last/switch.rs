@@ -12,7 +12,7 @@ use swish_protocol::control::Member;
 use swish_protocol::eventual::life;
 use swish_switch::eventual::EventualGroup;
 use swish_switch::gossip::{Pace, Terms};
-use swish_switch::group::{Caps, View};
+use swish_switch::group::View;
 use swish_switch::records::Object;
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
@@ -98,13 +98,9 @@ impl Switch {
             number: 0x1_0005,
             own: member(place),
             members: (0..switches).map(fixed).collect(),
-            period_ns: 0,
-            caps: Caps::default(),
             bound: 1,
             window: 1,
-            begins_ns: 0,
-            turns_ns: 0,
-            fan_out: 0,
+            ..View::default()
         };
         for (group, pace) in &mut self.groups {
             *pace = Pace::new(place as u64);
