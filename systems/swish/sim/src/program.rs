@@ -3,9 +3,11 @@
 use crate::seeded::{FEW_TOMBS, SeededBug, TIME_PASSES, WITHOUT_READY, systems_with};
 use manifest::Manifest;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use swish_compiler::SwiSh;
-use xdp_backend::Systems;
+use xdp_backend::{Placement, Systems};
 
 /// Cells of the counter and of the set: 68 blocks together, so that a member's messages of a window
 /// take more than one word of bits.
@@ -193,19 +195,36 @@ impl Program {
         let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
         let source = folder.path().join(name);
         std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
-        let options = p4_syntax::Options { defines, ..Default::default() };
+        let options = p4_syntax::Options { defines: defines.clone(), ..Default::default() };
         let outcome = p4_check::check_file(&source, &options);
         let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
         let object = folder.path().join("program.o");
         let systems = if bugs.is_empty() { Systems(&[&SwiSh]) } else { systems_with(bugs)? };
         let options = xdp_backend::Options {
             program_name: name.to_owned(),
+            placement: placement_of(text, &defines).unwrap_or_default(),
             ..xdp_backend::Options::new(systems)
         };
         let compiled =
             xdp_backend::compile(program, &options, &object).map_err(|error| error.to_string())?;
+        remember_placement(text, defines, compiled.placement);
         Ok(Program { object, manifest: compiled.generated.manifest, _folder: folder })
     }
+}
+
+/// Where the storage of a program that was compiled before went, by its text and macros. Clang runs
+/// up to four times to find that. With a mistake in the headers it is the same.
+type Placements = BTreeMap<(String, Vec<String>), Placement>;
+static PLACEMENTS: Mutex<Placements> = Mutex::new(BTreeMap::new());
+
+fn placement_of(text: &str, defines: &[String]) -> Option<Placement> {
+    let known = PLACEMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    known.get(&(text.to_owned(), defines.to_vec())).copied()
+}
+
+fn remember_placement(text: &str, defines: Vec<String>, placement: Placement) {
+    let mut known = PLACEMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    known.insert((text.to_owned(), defines), placement);
 }
 
 /// All messages leave by one link to one neighbour: the simulator delivers them by the number of

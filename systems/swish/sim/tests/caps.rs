@@ -25,7 +25,7 @@ fn found(bug: Option<&SeededBug>, runs: u64) -> Option<(u64, Violation)> {
 /// took counts.
 #[test]
 fn windows_keep_within_the_cap_on_cpu_time() {
-    assert_eq!(found(None, number("RUNS").unwrap_or(20)), None);
+    assert_eq!(found(None, number("RUNS").unwrap_or(8)), None);
 }
 
 #[test]
