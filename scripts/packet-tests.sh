@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# Runs every STF packet test through the kernel by the command line: systems/*/p4/*/*.stf with the
-# app's program, p4/tests/*.stf with the program of the same name.
+# Runs STF packet tests through the kernel by the command line: systems/*/p4/*/*.stf with the app's
+# program, those of tests/ with the program of the same name.
+#   scripts/packet-tests.sh BIN [FOLDER...]   BIN: `stateplane`; FOLDER: as in p4/tests/; default all
 set -euo pipefail
 stateplane=$1
+shift
 cd "$(dirname "$0")/.."
+folders=("$@")
+[ $# -gt 0 ] || folders=(systems/*/p4/*/ p4/tests/)
 . scripts/side-by-side.sh
 run=0
-for directory in systems/*/p4/*/ p4/tests/; do
+for directory in "${folders[@]}"; do
+  directory=${directory%/}/
   [ -d "$directory" ] || continue
   for program in "$directory"*.p4; do
     name=$(basename "$program" .p4)
-    if [ "$directory" = p4/tests/ ]; then cases=(p4/tests/"$name".stf p4/tests/"$name"-*.stf); else cases=("$directory"*.stf); fi
+    if [[ $directory == *tests/ ]]; then cases=("$directory$name".stf "$directory$name"-*.stf); else cases=("$directory"*.stf); fi
     existing=()
     for case in "${cases[@]}"; do [ -e "$case" ] && existing+=("$case"); done
     [ "${#existing[@]}" -gt 0 ] || continue

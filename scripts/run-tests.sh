@@ -66,8 +66,9 @@ start_computing() {
   start timed "doc tests" env PATH="$path" \
     cargo test --workspace --locked --no-fail-fast --quiet --doc
   if [ "$what" = all ]; then
-    # After the test of all programs, which compiles the same: clang's cache has it.
-    start timed scripts/packet-tests.sh env JOBS=1 scripts/packet-tests.sh target/debug/stateplane
+    # The test of all programs runs the packet tests, too; these go by the command line.
+    start timed scripts/packet-tests.sh env JOBS=1 scripts/packet-tests.sh target/debug/stateplane \
+      p4/tests systems/*/p4/tests
     start timed "stateplane sim" target/debug/stateplane sim --seconds 60
     start timed "stateplane kv sim" target/debug/stateplane kv sim --seconds 30
   fi

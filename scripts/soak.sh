@@ -4,8 +4,8 @@
 #
 #   scripts/soak.sh BIN [PART...]
 #     BIN: the release `stateplane`
-#     PART: spec check lowering programs doors chains mutations demos chaos, then those of
-#           systems/*/soak.sh (all by default)
+#     PART: spec check packets lowering programs doors chains mutations demos chaos, then those
+#           of systems/*/soak.sh (all by default)
 #
 # Each part writes out/soak/PART.log. Variables set the amounts: SOAK_DEMOS=20, SOAK_ROUNDS=200,
 # SOAK_CHAINS=1000, SOAK_KILLS=50, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000,
@@ -17,7 +17,7 @@ bin=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 parts=("$@")
-all=(spec check lowering programs doors chains mutations demos chaos)
+all=(spec check packets lowering programs doors chains mutations demos chaos)
 # A system's parts: it adds their names to `all`, and has a function soak_NAME for each.
 for file in systems/*/soak.sh; do
   # shellcheck source=/dev/null
@@ -78,6 +78,11 @@ run_part() {
   case $1 in
     spec) spec/check.sh large ;;
     check) fuzz check --binary "$bin" ;;
+    packets)
+      # Each packet test in each placement of its program's variables, and by the command line.
+      ALL=1 cargo test --release --locked --quiet -p systems --test p4_programs &&
+        scripts/packet-tests.sh "$bin"
+      ;;
     lowering) fuzz lowering --runs "${FUZZ_LOWERING:-20000}" ;;
     programs)
       # Fresh seeds; some of the programs run on two CPUs at once. Then only such ones.

@@ -2,7 +2,8 @@
 //! every `.stf` beside it through the loaded object. Each (program, macros, placement) is compiled
 //! once; each case has its own load of that object. Programs are spread over the cores. Needs root.
 //!
-//! `P4_PROGRAM=name` runs one program; `KEEP=folder` keeps the emitted C there.
+//! `P4_PROGRAM=name` runs one program; `KEEP=folder` keeps the emitted C there; `ALL=1` tries each
+//! case of programs with many in all placements.
 
 use dataplane::{Dataplane, Object, Settings};
 use packet_test::Case;
@@ -12,7 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use xdp_backend::{CompileError, Generated, Options, Placement};
 
-/// Tried with all cases of a program.
+/// The first that fits is the program's own, and is tried with all cases; each other one with every
+/// third case, if there are more than three.
 const PLACEMENTS: [Placement; 4] =
     [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch];
 
@@ -25,6 +27,18 @@ struct Job {
     /// Does the first case run with `Forgotten` too? It has the storage of `AllScratch` and takes
     /// longer: once for each program.
     forgotten: bool,
+}
+
+impl Job {
+    /// The cases to run in a placement, which is the `nth` of the program (from 1).
+    fn cases_in(&self, placement: Placement, nth: usize) -> Vec<&Case> {
+        if placement == Placement::Forgotten {
+            return self.cases.iter().take(1).collect();
+        }
+        let all = nth == 1 || self.cases.len() <= 3 || std::env::var_os("ALL").is_some();
+        let turn = |(number, case)| (all || number % 3 == nth % 3).then_some(case);
+        self.cases.iter().enumerate().filter_map(turn).collect()
+    }
 }
 
 /// A compiled job.
@@ -151,7 +165,7 @@ impl Built<'_> {
     }
 
     /// Runs the cases, or loads only if there are none. What went wrong.
-    fn run(&self, cases: &[Case], waits: bool) -> Vec<String> {
+    fn run(&self, cases: &[&Case], waits: bool) -> Vec<String> {
         if cases.is_empty() {
             return self
                 .load(waits)
@@ -193,14 +207,12 @@ fn run(job: &Job) -> Vec<String> {
             Ok((actual, _)) if became.contains(&actual) => continue,
             Ok((actual, built)) => {
                 became.push(actual);
-                let only_first = placement == Placement::Forgotten;
-                let cases =
-                    if only_first { &job.cases[..job.cases.len().min(1)] } else { &job.cases[..] };
+                let cases = job.cases_in(placement, became.len());
                 let must_wait = built.must_wait();
-                let mut failed = built.run(cases, must_wait);
+                let mut failed = built.run(&cases, must_wait);
                 // The same packets leave, wherever they wait.
                 if became.len() == 1 && built.may_wait() && !must_wait {
-                    let waiting = built.run(cases, true);
+                    let waiting = built.run(&cases, true);
                     failed.extend(waiting.iter().map(|reason| format!("(waiting) {reason}")));
                 }
                 failed
