@@ -25,8 +25,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     page: Page {
         figure: "SwiSh, Figures 5a and 5b",
         title: "attackers at growing rates: shared sketches, controllers, RedPlane's snapshots",
-        quick: "3 min",
-        full: "8 min",
+        quick: "4 min",
+        full: "11 min",
         shows: "\
             the part of each attacker's packets that gets through, over what one switch that sees \
             all packets lets through, by the number of new attackers a second; its distribution at \
