@@ -2,9 +2,10 @@
 // switch counts for itself; the store merges what all have; whoever reads the store blocks. Packets
 // go from port 0 to port 1 and back; sources behind port 0 are watched. Other ports are the fabric.
 //
-// The sketch is the detector's: 3 rows of 32,768 cells, each a set of 32 bits, for which the store's
-// merge is OR: the union. A packet of RedPlane's may access one key only. So a key is a block of the
-// sketch: 32 cells of each row, and the source gives the block. Only blocks that change are sent.
+// The sketch is the detector's: 3 rows of 32,768 cells, each a set of 32 bits, for which the merge
+// of the store is OR: the union. A packet may access one key of a SnapshotState only. So a key is a
+// block of the sketch: 32 cells of each row, and the source gives the block. Only blocks that
+// change are sent.
 //
 //   -D SNAPSHOT_PERIOD_US=N   between two snapshots of a block
 #include <core.p4>

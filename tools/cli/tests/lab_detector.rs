@@ -1,6 +1,6 @@
-//! The detector for real: an attack that is spread over four switches, which share a sketch, or send
-//! snapshots of theirs to a store that merges them. They block the sources that one switch would
-//! that sees all packets, by the hosts' ledger. Needs root. Waits for timers.
+//! The detector for real: an attack that is spread over four switches, which share a sketch, or
+//! send snapshots of theirs to a store that merges them. They block the sources that one switch
+//! would that sees all packets, by the hosts' ledger. Needs root. Waits for timers.
 
 mod common;
 

@@ -4,9 +4,9 @@
 //!
 //! It owns: the lab, the traffic ([`plan`], [`spread`], [`traffic`]), what an omniscient switch
 //! would do ([`sketch`]), the controllers ([`control`]; of limits [`shares`]; on what RedPlane's
-//! store has merged [`snapshots`]), what came of it ([`verdict`]), the demonstration ([`demo`]), what
-//! packets cost meanwhile ([`live`]), and as many packets as the CPUs carry ([`load`]). It must not
-//! know: when a window turns.
+//! store has merged [`snapshots`]), what came of it ([`verdict`]), the demonstration ([`demo`]),
+//! what packets cost meanwhile ([`live`]), and as many packets as the CPUs carry ([`load`]). It
+//! must not know: when a window turns.
 
 pub mod cells;
 pub mod control;
