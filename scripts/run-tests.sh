@@ -68,7 +68,7 @@ start_computing() {
   if [ "$what" = all ]; then
     # The test of all programs runs the packet tests, too; these go by the command line.
     start timed scripts/packet-tests.sh env JOBS=1 scripts/packet-tests.sh target/debug/stateplane \
-      p4/tests systems/*/p4/tests
+      p4/tests systems/*/p4/tests tools/bench/setups
     start timed "stateplane sim" target/debug/stateplane sim --seconds 60
     start timed "stateplane kv sim" target/debug/stateplane kv sim --seconds 30
   fi

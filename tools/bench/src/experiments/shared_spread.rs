@@ -1,18 +1,20 @@
 //! Attackers at growing rates, blocked by a sketch that switches share, with SDW and with EWO, and
-//! by controllers (SwiSh Figures 5a and 5b).
+//! by controllers, one of which reads what RedPlane's store has merged (SwiSh Figures 5a and 5b).
 
 use super::{Context, Experiment, Page};
+use crate::build::Places;
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
 use crate::shared::control::{Way, Work, beside};
 use crate::shared::network::Network;
 use crate::shared::spread::{Leak, leak, plan};
 use crate::shared::traffic::{Live, run as send};
-use crate::shared::verdict::lost;
+use crate::shared::verdict::{self, lost, outcomes};
 use crate::statistics::{Summary, quantile, summary};
 use anyhow::{Result, ensure};
 use plot::{Axes, Line, distribution};
 use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Its place on the page, and how it runs.
@@ -22,13 +24,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
     page: Page {
         figure: "SwiSh, Figures 5a and 5b",
-        title: "attackers at growing rates: shared sketches and controllers",
-        quick: "2 min",
-        full: "6 min",
+        title: "attackers at growing rates: shared sketches, controllers, RedPlane's snapshots",
+        quick: "4 min",
+        full: "11 min",
         shows: "\
             the part of each attacker's packets that gets through, over what one switch that sees \
             all packets lets through, by the number of new attackers a second; its distribution at \
-            the highest rate; what goes over the links for it",
+            the highest rate; what goes over the links for it; how late blocks are",
         paper: "\
             SwiSh §9.1, Figure 5b: SDW lets the first tenth of each source pass at all rates; with \
             a controller nearly all passes from 1.5 K (push) and 4 K sources a second on. Figure \
@@ -40,9 +42,15 @@ pub const EXPERIMENT: Experiment = Experiment {
             switch would let pass is computed from the packets as they were sent. SDW has windows \
             of 2 ms. EWO has the same sketch, mirrored after 1 ms. The controller pulls each 10 \
             ms, or as often as it can, whole sketches by TCP from mapped memory; with push, agents \
-            look for changes each 1 ms, and tell each once. Rates are what senders and receivers \
+            look for changes each 1 ms, and tell each once. With RedPlane's snapshots each switch \
+            sends each block of its sketch that changed to a store, once in 10 ms; the store has \
+            their union (Merge.OR: sums of bit sets count no destinations), and a reader beside it \
+            asks for what is new each 10 ms, and has agents block as the controllers do. There is \
+            one store: replicas would add bytes and delay. Rates are what senders and receivers \
             on two CPUs stand, some 80,000 packets a second: a thousandth of the paper's. Bytes \
-            are those on all links between switches, and to and from the controller. A run in \
+            are those on all links between switches, and to and from controller or store. How late \
+            a block is: from the packet at which one switch would block, to the first packet on \
+            the last switch from which on none passes; each switch gets one in 1 ms. A run in \
             which more than one packet in 200 is lost on the way fails.",
     },
 };
@@ -50,6 +58,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 const RATES: [u32; 4] = [3, 6, 12, 24];
 const TIME: Duration = Duration::from_secs(3);
 const PERIOD_US: u32 = 2_000;
+/// Between two snapshots of a block of the sketch.
+const SNAPSHOT_PERIOD_US: u32 = 10_000;
 /// SDW decides at most three windows late: some 24 of an attacker's packets.
 const MOST: f64 = 1.05;
 
@@ -60,7 +70,7 @@ struct Blocker {
     way: Option<Way>,
 }
 
-const BLOCKERS: [Blocker; 4] = [
+const BLOCKERS: [Blocker; 5] = [
     Blocker { name: "SDW", define: "DETECTOR_SDW", way: None },
     Blocker { name: "EWO", define: "DETECTOR_EWO", way: None },
     Blocker {
@@ -73,12 +83,33 @@ const BLOCKERS: [Blocker; 4] = [
         define: "DETECTOR_LOCAL",
         way: Some(Way::Push(Duration::from_millis(1))),
     },
+    // (It has a program of its own.)
+    Blocker { name: "snapshots", define: "", way: Some(Way::Store(Duration::from_millis(10))) },
 ];
+
+impl Blocker {
+    fn network(&self, places: &Places) -> Result<Network> {
+        let program = &places.stateplane;
+        let period = |us: u32| ("period_us", us.to_string());
+        let define = ("define", self.define.to_owned());
+        match self.way {
+            None => Network::up(program, "shared", &[define, period(PERIOD_US)]),
+            Some(Way::Store(_)) => {
+                Network::with_store(&places.root, program, &[period(SNAPSHOT_PERIOD_US)])
+            }
+            Some(_) => Network::up(program, "alone", &[define, period(PERIOD_US)]),
+        }
+    }
+}
 
 /// What came of a run.
 struct Run {
     leak: Leak,
     mbps: f64,
+    /// How late blocks are, of those that are on all switches.
+    late_ms: Vec<f64>,
+    /// A controller's rounds.
+    rounds_per_s: f64,
 }
 
 impl Run {
@@ -89,15 +120,20 @@ impl Run {
     }
 
     fn json(&self) -> Value {
-        json!({ "part": self.leak.part, "one_switch": self.leak.one_switch, "mbps": self.mbps })
+        json!({
+            "part": self.leak.part,
+            "one_switch": self.leak.one_switch,
+            "mbps": self.mbps,
+            "late_ms": self.late_ms,
+            "rounds_per_s": self.rounds_per_s,
+        })
     }
 }
 
 fn one(context: &Context, blocker: &Blocker, rate: u32, seed: u64) -> Result<Run> {
     let plan = plan(seed, rate, TIME);
-    let mode = if blocker.way.is_some() { "alone" } else { "shared" };
-    let vars = [("define", blocker.define.to_owned()), ("period_us", PERIOD_US.to_string())];
-    let network = Network::up(&context.places.stateplane, mode, &vars)?;
+    let network = blocker.network(&context.places)?;
+    network.daemons_first();
     let (live, work) = (Live::default(), Work::default());
     let (begin, before) = (Instant::now(), network.link_bytes()?);
     let ledger = match blocker.way {
@@ -105,12 +141,15 @@ fn one(context: &Context, blocker: &Blocker, rate: u32, seed: u64) -> Result<Run
         None => send(&network, &plan, &live)?,
     };
     let bytes = network.link_bytes()? - before;
-    let mbps = bytes as f64 * 8e-6 / begin.elapsed().as_secs_f64();
+    let took_s = begin.elapsed().as_secs_f64();
+    let mbps = bytes as f64 * 8e-6 / took_s;
+    let rounds_per_s = work.rounds.load(Ordering::Relaxed) as f64 / took_s;
     // (A packet that was lost is no packet that was blocked.)
     let lost = lost(&ledger, network.blocked_packets()?);
     let allowed = plan.count() as u64 / 200;
     ensure!(lost <= allowed, "{}: {lost} of {} packets were lost", blocker.name, plan.count());
-    Ok(Run { leak: leak(&plan, &ledger), mbps })
+    let late_ms = outcomes(&plan, &ledger).iter().filter_map(verdict::Outcome::detect_ms).collect();
+    Ok(Run { leak: leak(&plan, &ledger), mbps, late_ms, rounds_per_s })
 }
 
 fn run(context: &Context) -> Result<Outcome> {
@@ -151,6 +190,14 @@ fn run(context: &Context) -> Result<Outcome> {
         let mbps: Vec<f64> = last.iter().map(|run| run.mbps).collect();
         let what = format!("{}, most attackers/s: over the links", blocker.name);
         outcome.rows.push(Row::value(what, "", summary(&mbps), 1, "Mbit/s"));
+        let late: Vec<f64> = last.iter().flat_map(|run| &run.late_ms).copied().collect();
+        let what = format!("{}, most attackers/s: how late blocks are", blocker.name);
+        outcome.rows.push(Row::value(what, "", summary(&late), 1, "ms"));
+        if matches!(blocker.way, Some(Way::Pull(_) | Way::Store(_))) {
+            let rounds: Vec<f64> = last.iter().map(|run| run.rounds_per_s).collect();
+            let what = format!("{}, most attackers/s: rounds a second", blocker.name);
+            outcome.rows.push(Row::value(what, "", summary(&rounds), 1, ""));
+        }
     }
     outcome.figures = figures(&all, &lines)?;
     let told = BLOCKERS.iter().zip(&all).map(|(blocker, runs)| {

@@ -2,10 +2,13 @@
 //! the other one the switches' agents push what is new in theirs. Both block at once what an
 //! omniscient switch would block: the union of the cells decides, so neither needs a list of
 //! sources. Agents map the switch's registers into memory, and talk to the controller by TCP.
+//! A third one reads the union from RedPlane's store, to which switches send snapshots by
+//! themselves ([`crate::shared::snapshots`]), and tells agents in the same way.
 
 use crate::shared::SWITCHES;
 use crate::shared::network::Network;
 use crate::shared::sketch::{CELLS, Sketch};
+use crate::shared::snapshots::Reader;
 use crate::shared::traffic::monotonic_ns;
 use anyhow::{Context, Result, anyhow, ensure};
 use dataplane::{Dataplane, MappedWords};
@@ -34,6 +37,8 @@ pub enum Way {
     Pull(Duration),
     /// Agents look for changes once in this time.
     Push(Duration),
+    /// It asks the store for what has changed once in this time, or as often as it can.
+    Store(Duration),
 }
 
 /// What a controller did.
@@ -41,8 +46,10 @@ pub enum Way {
 pub struct Work {
     /// Bytes that it got.
     pub bytes: AtomicU64,
-    /// Sketches, or messages of changes.
+    /// Sketches, messages of changes, or the store's answers.
     pub messages: AtomicU64,
+    /// Rounds over all switches, or over what the store has.
+    pub rounds: AtomicU64,
 }
 
 /// A connection on which waiting ends when all is over.
@@ -108,15 +115,25 @@ impl Wire<'_> {
 /// A switch's agent, as far as detection goes.
 struct Agent {
     dataplane: Dataplane,
-    sketch: MappedWords,
+    /// None: it is sent to a store.
+    sketch: Option<MappedWords>,
     filled: Register,
 }
 
 impl Agent {
-    fn new(dataplane: Dataplane) -> Result<Agent> {
-        let sketch = dataplane.map_words(&dataplane.register("sketch")?.map)?;
+    fn new(dataplane: Dataplane, way: Way) -> Result<Agent> {
+        let sketch = match way {
+            Way::Pull(_) | Way::Push(_) => {
+                Some(dataplane.map_words(&dataplane.register("sketch")?.map)?)
+            }
+            Way::Store(_) => None,
+        };
         let filled = dataplane.register("filled")?.clone();
         Ok(Agent { dataplane, sketch, filled })
+    }
+
+    fn sketch(&self) -> Result<&MappedWords> {
+        self.sketch.as_ref().context("the store has the sketch")
     }
 
     /// Makes cells block.
@@ -132,8 +149,8 @@ impl Agent {
     fn obey(&self, mut wire: Wire) -> Result<()> {
         while let Some(word) = wire.read_word()? {
             if word == PULL {
-                let cells =
-                    (0..CELLS).flat_map(|cell| (self.sketch.get(cell) as u32).to_le_bytes());
+                let sketch = self.sketch()?;
+                let cells = (0..CELLS).flat_map(|cell| (sketch.get(cell) as u32).to_le_bytes());
                 let bytes: Vec<u8> = cells.collect();
                 wire.stream.write_all(&bytes).context("an agent's sketch")?;
             } else if let Some(cells) = wire.read_words(word)? {
@@ -145,12 +162,13 @@ impl Agent {
 
     /// Sends each change of the sketch once: a cell and its new bits.
     fn push(&self, mut wire: Wire, period: Duration) -> Result<()> {
+        let sketch = self.sketch()?;
         let mut told = vec![0u32; CELLS];
         let mut next = Instant::now();
         while !wire.over.load(Ordering::Acquire) {
             let mut words = vec![];
             for (cell, told) in (0u32..).zip(&mut told) {
-                let now = self.sketch.get(cell as usize) as u32;
+                let now = sketch.get(cell as usize) as u32;
                 if now != *told {
                     words.extend([cell, now & !*told]);
                     *told = now;
@@ -209,6 +227,29 @@ fn pull(peers: &[Peer], period: Duration, over: &AtomicBool, work: &Work) -> Res
             }
         }
         tell(peers, &full)?;
+        work.rounds.fetch_add(1, Ordering::Relaxed);
+        next = (next + period).max(Instant::now());
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
+}
+
+/// Asks the store, again and again. (In the controller's namespace, for good.)
+fn read(
+    network: &Network,
+    peers: &[Peer],
+    period: Duration,
+    over: &AtomicBool,
+    work: &Work,
+) -> Result<()> {
+    network.controller()?.enter_thread()?;
+    let mut reader = Reader::new(network)?;
+    let mut next = Instant::now();
+    while !over.load(Ordering::Acquire) {
+        tell(peers, &reader.round()?)?;
+        work.rounds.fetch_add(1, Ordering::Relaxed);
+        work.messages.store(reader.answers, Ordering::Relaxed);
+        work.bytes.store(reader.bytes, Ordering::Relaxed);
         next = (next + period).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -278,7 +319,7 @@ pub fn beside<T>(
     let (mut agents, mut peers) = (vec![], vec![]);
     for switch in 0..SWITCHES {
         let (agent, controller) = connected(network, switch, &over)?;
-        agents.push((Agent::new(network.dataplane(switch)?)?, agent));
+        agents.push((Agent::new(network.dataplane(switch)?, way)?, agent));
         let writer = Mutex::new(controller.another()?);
         peers.push(Peer { reader: Mutex::new(controller), writer });
     }
@@ -295,8 +336,14 @@ pub fn beside<T>(
                 threads.push(scope.spawn(move || take(peers, number, sketch, work)));
             }
         }
-        if let Way::Pull(period) = way {
-            threads.push(scope.spawn(move || pull(peers, period, over, work)));
+        match way {
+            Way::Pull(period) => {
+                threads.push(scope.spawn(move || pull(peers, period, over, work)));
+            }
+            Way::Store(period) => {
+                threads.push(scope.spawn(move || read(network, peers, period, over, work)));
+            }
+            Way::Push(_) => {}
         }
         end(over, threads, meanwhile())
     })

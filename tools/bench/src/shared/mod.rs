@@ -3,9 +3,10 @@
 //! shared`.
 //!
 //! It owns: the lab, the traffic ([`plan`], [`spread`], [`traffic`]), what an omniscient switch
-//! would do ([`sketch`]), the controllers ([`control`]; of limits [`shares`]), what came of it
-//! ([`verdict`]), the demonstration ([`demo`]), what packets cost meanwhile ([`live`]), and as many
-//! packets as the CPUs carry ([`load`]). It must not know: when a window turns.
+//! would do ([`sketch`]), the controllers ([`control`]; of limits [`shares`]; on what RedPlane's
+//! store has merged [`snapshots`]), what came of it ([`verdict`]), the demonstration ([`demo`]),
+//! what packets cost meanwhile ([`live`]), and as many packets as the CPUs carry ([`load`]). It
+//! must not know: when a window turns.
 
 pub mod cells;
 pub mod control;
@@ -18,6 +19,7 @@ pub mod network;
 pub mod plan;
 pub mod shares;
 pub mod sketch;
+pub mod snapshots;
 pub mod spread;
 pub mod traffic;
 pub mod verdict;

@@ -1,5 +1,6 @@
 //! The lab of four switches, and their data planes.
 
+use crate::contention;
 use crate::shared::SWITCHES;
 use anyhow::{Context, Result, ensure};
 use dataplane::Dataplane;
@@ -53,6 +54,9 @@ fn topology() -> Result<PathBuf> {
     Ok(root.join(SOURCES[0].0))
 }
 
+/// The lab in which the switches' sketches go to RedPlane's store, from the repository's root.
+const SNAPSHOTS: &str = "tools/bench/setups/detector_snapshots.toml";
+
 impl Network {
     /// Brings it up with the topology's values of variables, but for these. `stateplane`: the
     /// program.
@@ -60,21 +64,51 @@ impl Network {
     /// # Errors
     /// The lab does not come up.
     pub fn up(stateplane: &Path, mode: &str, vars: &[(&str, String)]) -> Result<Network> {
-        let path = topology()?;
+        Network::of(&topology()?, Some(mode), stateplane, vars)
+    }
+
+    /// Brings up the same with RedPlane's store in the place of the controller, which merges the
+    /// switches' snapshots. `root`: the repository.
+    ///
+    /// # Errors
+    /// The lab does not come up.
+    pub fn with_store(root: &Path, stateplane: &Path, vars: &[(&str, String)]) -> Result<Network> {
+        Network::of(&root.join(SNAPSHOTS), None, stateplane, vars)
+    }
+
+    fn of(
+        path: &Path,
+        mode: Option<&str>,
+        stateplane: &Path,
+        vars: &[(&str, String)],
+    ) -> Result<Network> {
         let program = ("stateplane".to_owned(), stateplane.display().to_string());
         let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let options = Options {
             name: Some(format!("functions-{}-{number}", std::process::id())),
-            mode: Some(mode.to_owned()),
+            mode: mode.map(str::to_owned),
             vars: vars.chain([program]).collect::<BTreeMap<_, _>>(),
             prefer: None,
             owned: true,
         };
         let folder = path.parent().unwrap_or(Path::new("."));
-        let lab = Lab::up(Topology::read(&path)?, folder, options, &|_| {})
-            .with_context(|| format!("lab {} ({mode})", path.display()))?;
+        let lab = Lab::up(Topology::read(path)?, folder, options, &|_| {})
+            .with_context(|| format!("lab {} ({})", path.display(), mode.unwrap_or_default()))?;
         Ok(Network { running: Running(lab) })
+    }
+
+    /// The lab's folder.
+    pub fn folder(&self) -> &Path {
+        self.running.0.dir()
+    }
+
+    /// Puts the daemons, each of which has a session of its own, before others.
+    pub fn daemons_first(&self) {
+        let lab = &self.running.0;
+        for (_, daemon) in lab.topology().node.keys().flat_map(|node| lab.daemons(node)) {
+            contention::daemon_first(daemon.pid);
+        }
     }
 
     /// The namespace of the node of a switch: `s`, `a` (behind port 0) or `v` (behind port 1).
@@ -143,12 +177,13 @@ impl Network {
     pub fn link_bytes(&self) -> Result<u64> {
         let mut all = 0;
         for switch in 0..SWITCHES {
-            let netns = self.netns('s', switch)?;
-            for other in (0..SWITCHES).filter(|other| *other != switch) {
-                all += received(&netns, &format!("s{}", other + 1))?;
+            let (netns, name) = (self.netns('s', switch)?, format!("s{}", switch + 1));
+            for (other, ..) in self.running.0.topology().ports(&name) {
+                if other == "c" || other.starts_with('s') {
+                    all += received(&netns, other)?;
+                }
             }
-            all += received(&netns, "c")?;
-            all += received(&self.controller()?, &format!("s{}", switch + 1))?;
+            all += received(&self.controller()?, &name)?;
         }
         Ok(all)
     }
