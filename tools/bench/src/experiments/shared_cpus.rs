@@ -12,40 +12,59 @@ use serde_json::{Value, json};
 use swish_sim::Program;
 
 /// Its place on the page, and how it runs.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "shared-cpus",
+pub const OF_PACKETS: Experiment = Experiment {
+    name: "shared-cpus-packets",
     plays_a_trace: false,
-    run,
+    run: run_packets,
     page: Page {
-        figure: "SwiSh, CPUs",
-        title: "one node a switch, or one a CPU",
-        quick: "4 min",
-        full: "15 min",
+        figure: "SwiSh, packets by CPU",
+        title: "what a packet costs, if a switch is one node, and if each CPU is one",
+        quick: "2 min",
+        full: "6 min",
         shows: "\
-            what a packet costs with pins and atomic additions, and with neither, as each CPU could \
-            do if it were a node of its own; windows of two switches with two CPUs each as two \
-            nodes and as four",
-        paper: "\
-            SwiSh has no CPUs: a packet is atomic in a pipe, and each pipe is a node (§9.2 has \
-            figures with two pipes and four).",
+            CPU time of a packet with pins and atomic additions, and with neither, as each CPU \
+            could do if it were a node of its own",
+        paper: PAPER,
         method: "\
             Packets as in `shared-packets`, of switches in labs with windows of 10 ms, on one CPU, \
             and on one while the other handles the same packets of the same users. \"A node a \
             CPU\" is a seeded change of the data plane's headers: each CPU has deltas of its own, \
             there are no pins, and cells are changed by plain loads and stores. It is right for \
-            what a packet costs only (both CPUs read one copy of the values, and only the \
-            first one's updates are sent). Windows as in `shared-sizes`. All nodes share this machine's \
-            two CPUs. Of two nodes, each has both. Of four nodes each has one: its agent is bound \
-            to it, and so are the kernel's threads that poll its links. Messages between CPUs wake \
-            such a thread; a network card would choose the CPU. So there is a third form, four \
-            nodes whose frames stay on the CPU that sent them. (These nodes would need pins.) \
-            Nodes of one CPU still look at the pins of others, and lock blocks: what they would \
-            save is not taken off. All three labs are up; windows run in one at a time. User space \
-            fills the deltas; contents are verified afterwards. \"A node changes half\": the \
-            variable has half the cells, as a window takes as long as if the CPUs of a switch \
-            changed different halves of it.",
+            what a packet costs only: both CPUs read one copy of the values, and only the first \
+            one's updates are sent.",
     },
 };
+
+/// The same of windows.
+pub const OF_WINDOWS: Experiment = Experiment {
+    name: "shared-cpus",
+    plays_a_trace: false,
+    run: run_windows,
+    page: Page {
+        figure: "SwiSh, windows by CPU",
+        title: "windows, if a switch is one node, and if each CPU is one",
+        quick: "5 min",
+        full: "20 min",
+        shows: "\
+            windows of two switches with two CPUs each as two nodes and as four: time, messages, \
+            bytes",
+        paper: PAPER,
+        method: "\
+            Windows as in `shared-sizes`. All nodes share this machine's two CPUs. Of two nodes, \
+            each has both. Of four nodes each has one: its agent is bound to it, and so are the \
+            kernel's threads that poll its links. Messages between CPUs wake such a thread; a \
+            network card would choose the CPU. So there is a third form, four nodes whose frames \
+            stay on the CPU that sent them. (These nodes would need pins.) Nodes of one CPU still \
+            look at the pins of others, and lock blocks: what they would save is not taken off. \
+            Labs come up by turns, one at a time. User space fills the deltas; contents are \
+            verified afterwards. \"A node changes half\": the variable has half the cells, as a \
+            window takes as long as if the CPUs of a switch changed different halves of it.",
+    },
+};
+
+const PAPER: &str = "\
+    SwiSh has no CPUs: a packet is atomic in a pipe, and each pipe is a node (§9.2 has figures \
+    with two pipes and four).";
 
 const PERIOD_US: u32 = 10_000;
 
@@ -129,12 +148,11 @@ struct Form {
     halves: bool,
 }
 
-const FORMS: [Form; 5] = [
+const FORMS: [Form; 4] = [
     Form { name: "2 nodes of 2 CPUs", nodes: 2, one_cpu: false, halves: false },
     Form { name: "4 nodes of one CPU", nodes: 4, one_cpu: true, halves: false },
     Form { name: "4 nodes, any CPU", nodes: 4, one_cpu: false, halves: false },
     Form { name: "4 nodes of one CPU, a node changes half", nodes: 4, one_cpu: true, halves: true },
-    Form { name: "4 nodes, any CPU, a node changes half", nodes: 4, one_cpu: false, halves: true },
 ];
 
 /// A variable.
@@ -152,40 +170,34 @@ const SIZES: [Size; 3] = [
 /// Of the first windows: generated frames find their way.
 const SETTLED: u64 = 100;
 
-fn up(context: &Context, form: Form, size: &Size) -> Result<Cells> {
+/// Windows in a lab of this form, alone.
+fn count(context: &Context, form: Form, size: &Size) -> Result<Counted> {
     let cells = if form.halves { size.cells / 2 } else { size.cells };
     let variable = Variable { cells, bits: false, changed: 360.min(cells) };
-    let cells = match form.one_cpu {
+    let lab = match form.one_cpu {
         true => Cells::one_cpu(&context.places, form.nodes, variable),
         false => Cells::up(&context.places, form.nodes, variable),
     }?;
-    cells.wait_for_windows(SETTLED)?;
-    cells.stop_windows(true);
-    Ok(cells)
+    lab.wait_for_windows(SETTLED)?;
+    let windows =
+        if size.cells > 20_000 { context.pick(300, 2_000) } else { context.pick(2_000, 10_000) };
+    let counted = lab.count(windows)?;
+    lab.verify()?;
+    Ok(counted)
 }
 
 fn windows(context: &Context, size: &Size, rows: &mut Vec<Row>) -> Result<Value> {
     let forms: Vec<Form> =
         FORMS.into_iter().filter(|form| !form.halves || size.cells > 1).collect();
-    let labs = forms.iter().map(|form| up(context, *form, size).context(form.name));
-    let labs = labs.collect::<Result<Vec<_>>>()?;
-    let windows =
-        if size.cells > 20_000 { context.pick(300, 2_000) } else { context.pick(2_000, 10_000) };
-    let rounds: u32 = context.pick(5, 11);
-    let mut counted: Vec<Vec<Counted>> = vec![vec![]; labs.len()];
+    let rounds: u32 = context.pick(2, 9);
+    let mut counted: Vec<Vec<Counted>> = vec![vec![]; forms.len()];
     for round in 0..rounds {
-        for position in 0..labs.len() {
+        for position in 0..forms.len() {
             // Another one is first each time.
-            let at = (position + round as usize) % labs.len();
-            labs[at].stop_windows(false);
-            labs[at].wait_for_windows(SETTLED)?;
-            counted[at].push(labs[at].count(windows).context(forms[at].name)?);
-            labs[at].stop_windows(true);
+            let at = (position + round as usize) % forms.len();
+            counted[at].push(count(context, forms[at], size).context(forms[at].name)?);
         }
         context.progress(&format!("{}, round", size.name), round + 1, rounds);
-    }
-    for (form, lab) in forms.iter().zip(labs) {
-        lab.verify().context(form.name)?;
     }
     let mut data = vec![];
     for (form, counted) in forms.iter().zip(&counted) {
@@ -227,17 +239,24 @@ fn rows_of(size: &Size, form: &Form, counted: &[Counted]) -> [Row; 4] {
     ]
 }
 
-fn run(context: &Context) -> Result<Outcome> {
-    let cpus = std::thread::available_parallelism()?.get();
-    ensure!(cpus >= 2, "shared-cpus: this machine has one CPU; the experiment needs two");
+fn run_packets(context: &Context) -> Result<Outcome> {
+    ensure_two_cpus()?;
     let mut outcome = Outcome::default();
-    let (mut of_packets, mut of_windows) = (vec![], vec![]);
-    for size in &SIZES {
-        of_windows.push(windows(context, size, &mut outcome.rows)?);
-    }
-    for it in &PACKETS {
-        of_packets.push(packets(context, it, &mut outcome.rows)?);
-    }
-    outcome.data = json!({ "packets": of_packets, "windows": of_windows });
+    let data = PACKETS.iter().map(|it| packets(context, it, &mut outcome.rows));
+    outcome.data = json!(data.collect::<Result<Vec<_>>>()?);
     Ok(outcome)
+}
+
+fn run_windows(context: &Context) -> Result<Outcome> {
+    ensure_two_cpus()?;
+    let mut outcome = Outcome::default();
+    let data = SIZES.iter().map(|size| windows(context, size, &mut outcome.rows));
+    outcome.data = json!(data.collect::<Result<Vec<_>>>()?);
+    Ok(outcome)
+}
+
+fn ensure_two_cpus() -> Result<()> {
+    let cpus = std::thread::available_parallelism()?.get();
+    ensure!(cpus >= 2, "this machine has one CPU; the experiment needs two");
+    Ok(())
 }
