@@ -197,8 +197,26 @@ pub fn run_live(
 
 /// Keeps the calling thread on one CPU.
 pub fn pin_to_cpu(cpu: usize) -> Result<()> {
+    pin_thread(0, cpu)
+}
+
+fn pin_thread(thread: i32, cpu: usize) -> Result<()> {
     let mut set = nix::sched::CpuSet::new();
     set.set(cpu)?;
-    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(thread), &set)
         .with_context(|| format!("CPU {cpu}"))
+}
+
+/// Keeps a thread on one CPU, with this priority.
+///
+/// # Errors
+/// There is no such thread, or the kernel refuses.
+pub fn keep_on_cpu(thread: i32, cpu: usize, nice: i32) -> Result<()> {
+    pin_thread(thread, cpu)?;
+    // SAFETY: a plain system call.
+    let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread.cast_unsigned(), nice) };
+    if done != 0 {
+        return Err(io::Error::last_os_error()).with_context(|| format!("thread {thread}"));
+    }
+    Ok(())
 }

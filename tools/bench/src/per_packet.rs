@@ -90,12 +90,12 @@ impl Replay {
         })
     }
 
-    /// The same in another namespace, whose interface the frames come in on, on the first CPU.
-    pub(crate) fn run_in(&self, netns: &Netns, repeat: u32) -> Result<kernel::Run> {
+    /// The same in another namespace, whose interface the frames come in on, on a CPU.
+    pub(crate) fn run_in(&self, netns: &Netns, cpu: usize, repeat: u32) -> Result<kernel::Run> {
         let ifindex = self.ingress_ifindex;
         self.object.with_program("replay", |program| {
             netns.inside(|| {
-                kernel::pin_to_cpu(0)?;
+                kernel::pin_to_cpu(cpu)?;
                 kernel::run(program, &[0u8; FRAME_BYTES], ifindex, repeat)
             })?
         })

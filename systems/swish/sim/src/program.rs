@@ -1,6 +1,6 @@
 //! The program of each switch, compiled by the real compiler; routes that its messages take.
 
-use crate::seeded::{FEW_TOMBS, SeededBug, TIME_PASSES, WITHOUT_READY, systems_with};
+use crate::seeded::{A_NODE_A_CPU, FEW_TOMBS, SeededBug, TIME_PASSES, WITHOUT_READY, systems_with};
 use manifest::Manifest;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -175,6 +175,18 @@ impl Program {
         defines: Vec<String>,
     ) -> Result<Program, String> {
         Program::compile_with(name, text, defines, WITHOUT_READY)
+    }
+
+    /// The same with packets that are those of a node a CPU: see [`A_NODE_A_CPU`].
+    ///
+    /// # Errors
+    /// What the compiler says, for people.
+    pub fn compile_node_a_cpu(
+        name: &str,
+        text: &str,
+        defines: Vec<String>,
+    ) -> Result<Program, String> {
+        Program::compile_with(name, text, defines, A_NODE_A_CPU)
     }
 
     fn compile_file(

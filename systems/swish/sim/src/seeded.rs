@@ -1,17 +1,20 @@
 //! Seeded bugs of the data plane: places in its headers, and wrong text for each.
 //!
-//! Also a change for measurements ([`WITHOUT_READY`]), which no option of the compiler can make.
+//! Also changes for measurements ([`WITHOUT_READY`], [`A_NODE_A_CPU`]), which no option of the
+//! compiler can make.
 //!
 //! The headers themselves read as if there were none. A place that a header no longer has is an
 //! error, so a bug cannot go missing when a header changes.
 
 mod chain;
+mod cpus;
 mod large;
 mod last;
 mod tree;
 
 pub(crate) use chain::FEW_TOMBS;
 pub use chain::{CHAIN, CHAIN_DIRECTED, LIVES, ORDERS, TALLY, TALLY_DIRECTED};
+pub use cpus::A_NODE_A_CPU;
 pub use large::LARGE;
 pub use last::LAST;
 use swish_compiler::SwiSh;
@@ -437,7 +440,7 @@ mod tests {
             let systems = systems_with(std::slice::from_ref(bug));
             assert!(systems.is_ok(), "{:?}", systems.err());
         }
-        for change in [WITHOUT_READY, &[TIME_PASSES], &[FEW_TOMBS]] {
+        for change in [WITHOUT_READY, A_NODE_A_CPU, &[TIME_PASSES], &[FEW_TOMBS]] {
             assert!(systems_with(change).is_ok(), "{:?}", systems_with(change).err());
         }
     }

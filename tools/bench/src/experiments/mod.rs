@@ -18,6 +18,7 @@ mod redis;
 mod sessions;
 mod shared_chain;
 mod shared_control;
+mod shared_cpus;
 mod shared_limiter;
 mod shared_load;
 mod shared_members;
@@ -94,6 +95,8 @@ pub const ALL: &[Experiment] = &[
     shared_limiter::EXPERIMENT,
     shared_recovery::EXPERIMENT,
     shared_packets::EXPERIMENT,
+    shared_cpus::OF_PACKETS,
+    shared_cpus::OF_WINDOWS,
     shared_load::EXPERIMENT,
     shared_chain::EXPERIMENT,
     shared_rate::EXPERIMENT,

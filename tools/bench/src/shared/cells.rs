@@ -2,6 +2,8 @@
 //! all change in each window: user space fills the deltas, as packets could not.
 
 use crate::build::Places;
+use crate::shared::network::copies;
+use crate::shared::pinned::pin_links;
 use anyhow::{Context, Result, anyhow, ensure};
 use c_layout::CStruct;
 use dataplane::{Dataplane, MappedWords};
@@ -87,25 +89,11 @@ impl Variable {
         )
     }
 
-    /// Compiles it without the ready phase, which no option of the program can do; the lab's
-    /// command that copies it.
-    fn compiled_without_ready(&self, source: &Path, out: &Path) -> Result<String> {
+    /// Compiles it without the ready phase, which no option of the program can do.
+    fn without_ready(&self, source: &Path) -> Result<Program> {
         let text = std::fs::read_to_string(source).with_context(|| source.display().to_string())?;
-        let program =
-            Program::compile_without_ready("shared_cells.p4", &text, self.defines().to_vec())
-                .map_err(|why| anyhow!("{} without the ready phase: {why}", source.display()))?;
-        let object = out.join("without_ready.o");
-        std::fs::copy(&program.object, &object).with_context(|| object.display().to_string())?;
-        let manifest = Manifest::path_for(&object);
-        std::fs::write(&manifest, program.manifest.to_json())
-            .with_context(|| manifest.display().to_string())?;
-        let script = format!(
-            "cp {} ${{lab_dir}}/cells.o && cp {} {}",
-            object.display(),
-            manifest.display(),
-            Manifest::path_for(Path::new("${lab_dir}/cells.o")).display()
-        );
-        Ok(format!(r#""sh", "-c", "{script}""#))
+        Program::compile_without_ready("shared_cells.p4", &text, self.defines().to_vec())
+            .map_err(|why| anyhow!("{} without the ready phase: {why}", source.display()))
     }
 
     /// Changed cells are spread evenly over the block's lines.
@@ -227,6 +215,20 @@ struct Extras {
     fan_out: u32,
     /// Windows without the ready phase.
     without_ready: bool,
+    /// Each switch has one CPU: the first one, the second one, the first one and so on.
+    one_cpu: bool,
+}
+
+impl Extras {
+    /// What a switch's agent is started with.
+    fn starts(&self, switch: usize) -> String {
+        if self.one_cpu { format!("taskset -c {}", cpu_of(switch)) } else { String::new() }
+    }
+}
+
+/// A switch's CPU, if it has one of two.
+fn cpu_of(switch: usize) -> usize {
+    (switch - 1) % 2
 }
 
 /// `build`: a command that leaves the object in the lab's folder.
@@ -254,7 +256,7 @@ state = ["/run/stateplane/${{lab}}-${{node}}"]
 [[template.switch.daemon]]
 name = "switch"
 # (A queue that a link gets later has no XDP program.)
-command = ["sh", "-c", "for link in ${{links}}; do ethtool -L $link rx 2 tx 2 || exit; done; exec ${{stateplane}} switch --config ${{config}}"]
+command = ["sh", "-c", "for link in ${{links}}; do ethtool -L $link rx 2 tx 2 || exit; done; exec ${{starts}} ${{stateplane}} switch --config ${{config}}"]
 ready = ["${{stateplane}}", "switch", "status", "${{lab}}-${{node}}"]
 config = '''
 name = "${{lab}}-${{node}}"
@@ -299,9 +301,10 @@ ${{ports}}
             text,
             "\n[node.s{own}]\ntemplate = \"switch\"\nloopback = \"10.9.0.{own}/32\"\n\
              routes = [{}]\n[node.s{own}.vars]\nnumber = \"{own}\"\nlinks = \"{}\"\n\
-             ports = '''\n{ports}'''\n",
+             starts = \"{}\"\nports = '''\n{ports}'''\n",
             routes.join(", "),
-            links.join(" ")
+            links.join(" "),
+            extras.starts(own)
         );
         for other in others(own).filter(|other| own < *other) {
             let _ = write!(
@@ -335,6 +338,15 @@ impl Cells {
         Cells::with(places, switches, variable, extras)
     }
 
+    /// The same with one CPU for each switch: what its agent makes and what comes to it is handled
+    /// there, by threads of the kernel.
+    ///
+    /// # Errors
+    /// The lab does not come up.
+    pub fn one_cpu(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
+        Cells::with(places, switches, variable, Extras { one_cpu: true, ..Extras::default() })
+    }
+
     /// The same with a host at each switch.
     ///
     /// # Errors
@@ -362,9 +374,10 @@ impl Cells {
         let Places { root, stateplane, output: out } = places;
         let path = out.join("shared_cells.toml");
         let source = root.join(SOURCE);
-        let build = match extras.without_ready {
-            false => variable.compiles(&source),
-            true => variable.compiled_without_ready(&source, out)?,
+        let compiled = extras.without_ready.then(|| variable.without_ready(&source)).transpose()?;
+        let build = match &compiled {
+            None => variable.compiles(&source),
+            Some(program) => copies(program, "cells")?,
         };
         std::fs::write(&path, topology(switches, &build, extras))
             .with_context(|| path.display().to_string())?;
@@ -380,6 +393,14 @@ impl Cells {
         let lab = Lab::up(Topology::read(&path)?, out, options, &|_| {})
             .with_context(|| format!("lab {}", path.display()))?;
         let running = Running(lab);
+        if extras.one_cpu {
+            for own in 1..=switches {
+                let netns = running.0.netns(&format!("s{own}"))?;
+                let others = (1..=switches).filter(|other| *other != own);
+                let links: Vec<_> = others.map(|other| format!("s{other}")).collect();
+                pin_links(&netns, &links, cpu_of(own))?;
+            }
+        }
         let switches = (1..=switches).map(|number| open(running.0.name(), number));
         let switches = switches.collect::<Result<_>>()?;
         let mut cells = Cells { running, switches, variable };

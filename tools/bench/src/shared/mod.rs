@@ -5,8 +5,8 @@
 //! It owns: the lab, the traffic ([`plan`], [`spread`], [`traffic`]), what an omniscient switch
 //! would do ([`sketch`]), the controllers ([`control`]; of limits [`shares`]; on what RedPlane's
 //! store has merged [`snapshots`]), what came of it ([`verdict`]), the demonstration ([`demo`]),
-//! what packets cost meanwhile ([`live`]), and as many packets as the CPUs carry ([`load`]). It
-//! must not know: when a window turns.
+//! what packets cost meanwhile ([`live`]), as many packets as the CPUs carry ([`load`]), and a CPU
+//! for a switch ([`pinned`]). It must not know: when a window turns.
 
 pub mod cells;
 pub mod control;
@@ -16,6 +16,7 @@ pub mod limiter;
 pub mod live;
 pub mod load;
 pub mod network;
+pub mod pinned;
 pub mod plan;
 pub mod shares;
 pub mod sketch;

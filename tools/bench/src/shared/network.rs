@@ -2,7 +2,7 @@
 
 use crate::contention;
 use crate::shared::SWITCHES;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use dataplane::Dataplane;
 use lab::instance::Running;
 use lab::netns::Netns;
@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use swish_sim::Program;
 use swish_switch::group::Group;
 
 /// Labs of this process: several can be up at a time.
@@ -34,6 +35,27 @@ const SOURCES: [(&str, &str); 3] = [
 ];
 /// Where they are written to when there is no source tree around.
 const FOLDER: &str = "/run/stateplane/builtin-functions";
+
+/// How the topology's line that compiles the program begins.
+const COMPILES: &str = r#"command = ["${stateplane}", "compile", "#;
+
+/// A lab's command that copies a program, which is compiled already, to `${lab_dir}/NAME.o`.
+///
+/// # Errors
+/// The manifest cannot be written.
+pub fn copies(program: &Program, name: &str) -> Result<String> {
+    let manifest = Manifest::path_for(&program.object);
+    std::fs::write(&manifest, program.manifest.to_json())
+        .with_context(|| manifest.display().to_string())?;
+    let to = format!("${{lab_dir}}/{name}.o");
+    let script = format!(
+        "cp {} {to} && cp {} {}",
+        program.object.display(),
+        manifest.display(),
+        Manifest::path_for(Path::new(&to)).display()
+    );
+    Ok(format!(r#""sh", "-c", "{script}""#))
+}
 
 /// A lab that is up; it goes down with this.
 pub struct Network {
@@ -65,6 +87,25 @@ impl Network {
     /// The lab does not come up.
     pub fn up(stateplane: &Path, mode: &str, vars: &[(&str, String)]) -> Result<Network> {
         Network::of(&topology()?, Some(mode), stateplane, vars)
+    }
+
+    /// The same with a program that is compiled already.
+    ///
+    /// # Errors
+    /// The lab does not come up.
+    pub fn up_compiled(
+        stateplane: &Path,
+        vars: &[(&str, String)],
+        program: &Program,
+    ) -> Result<Network> {
+        let text = SOURCES[0].1;
+        let compiles: Vec<&str> = text.lines().filter(|line| line.starts_with(COMPILES)).collect();
+        let [compiles] = compiles[..] else { bail!("{} compiles otherwise", SOURCES[0].0) };
+        let copies = format!("command = [{}]", copies(program, "function")?);
+        let path = program.object.with_file_name("functions.toml");
+        std::fs::write(&path, text.replace(compiles, &copies))
+            .with_context(|| path.display().to_string())?;
+        Network::of(&path, Some("shared"), stateplane, vars)
     }
 
     /// Brings up the same with RedPlane's store in the place of the controller, which merges the
