@@ -123,7 +123,7 @@ struct {
 		__sync_fetch_and_add(&record->generation, 1);                                     \
 		if (fresh && bpf_map_update_elem(&name, scratch->key, &place, BPF_NOEXIST))       \
 			sp_strong_count(SP_STRONG_STAT_FAULTS);                                   \
-		return removes ? place : -1;                                                      \
+		return removes ? (long)place : -1;                                                \
 	}
 
 SP_STRONG_OBJECTS(SP_STRONG_WRITE)
