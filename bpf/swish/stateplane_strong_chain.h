@@ -228,8 +228,10 @@ static long sp_strong_early_one(__u32 i, struct sp_strong_early *early)
 
 	if (!entry)
 		return 1;
+	if (bpf_be64_to_cpu(entry->message[4]) != node->applied + 1)
+		return 1;
 	sp_strong_parse(entry->message, &header);
-	if (header.seq != node->applied + 1 || header.view != (__u32)node->view)
+	if (header.view != (__u32)node->view)
 		return 1;
 	for (int word = 0; word < SP_STRONG_HEADER_WORDS + SP_STRONG_WORDS; word++)
 		scratch->message[word] = entry->message[word];
