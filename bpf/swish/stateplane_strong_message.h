@@ -15,6 +15,7 @@
 #define SP_STRONG_HEADER_BYTES (SP_STRONG_HEADER_WORDS * 8)
 #define SP_STRONG_TAG_WORD 8
 #define SP_STRONG_DIGEST_WORD 7
+#define SP_STRONG_SEQ_WORD 4
 /* Without an answer for so long a message is sent again. */
 #define SP_STRONG_RESEND_NS 2000000ull
 
@@ -178,7 +179,9 @@ static __noinline __u64 sp_strong_tag(const __u64 *message, __u64 addresses, __u
 
 SP_INLINE void sp_strong_outer(__u8 *data, __u32 from, __u32 to, __u32 bytes)
 {
-	__u32 sum = 0;
+	/* Of what is written below, but for the checksum. */
+	__u32 sum = 0x4500 + (bytes - 14) + 0x4000 + (64 << 8 | 17) + (bpf_ntohl(from) >> 16) +
+		    (bpf_ntohl(from) & 0xffff) + (bpf_ntohl(to) >> 16) + (bpf_ntohl(to) & 0xffff);
 
 	sp_put16(data + 12, 0x0800);
 	sp_put16(data + 14, 0x4500);
@@ -186,11 +189,8 @@ SP_INLINE void sp_strong_outer(__u8 *data, __u32 from, __u32 to, __u32 bytes)
 	sp_put16(data + 18, 0);
 	sp_put16(data + 20, 0x4000); /* not to be fragmented */
 	sp_put16(data + 22, 64 << 8 | 17);
-	sp_put16(data + 24, 0);
 	*(sp_u32a *)(data + 26) = from;
 	*(sp_u32a *)(data + 30) = to;
-	for (int i = 14; i < 34; i += 2)
-		sum += sp_get16(data + i);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sp_put16(data + 24, ~sum);
