@@ -85,12 +85,20 @@ SP_INLINE int sp_commit_forward(struct xdp_md *xdp, __u32 port, __u32 bytes)
 	return sp_forward(port, bytes);
 }
 
-/* Makes the frame so long. It may have no room behind it. */
+/* Drivers put their own header before a frame that they send (virtio-net: 20 bytes at the most). */
+#define SP_COMMIT_SENDS_BYTES 32
+
+/* Makes the frame so long; the caller then writes all of it. Not 0: there is no room. (Behind a
+ * short packet on a veth pair there is next to none, before it there are about 180 bytes.) */
 SP_INLINE int sp_commit_resize(struct xdp_md *xdp, __u32 bytes)
 {
 	int more = (int)bytes - (int)sp_length(xdp);
 
-	return more ? bpf_xdp_adjust_tail(xdp, more) : 0;
+	if (!more || !bpf_xdp_adjust_tail(xdp, more))
+		return 0;
+	if (more < 0 || bpf_xdp_adjust_head(xdp, -more - SP_COMMIT_SENDS_BYTES))
+		return -1;
+	return bpf_xdp_adjust_head(xdp, SP_COMMIT_SENDS_BYTES);
 }
 
 /* Takes the oldest ready slot, if it is still this one. 1: it is the caller's now. */

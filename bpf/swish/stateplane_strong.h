@@ -47,6 +47,29 @@ enum { SP_STRONG_NO_COPY, SP_STRONG_COPY_LACKS, SP_STRONG_COPY_GIVEN };
 #define SP_STRONG_LOAD(place) (*(volatile __typeof__(place) *)&(place))
 #define SP_STRONG_STORE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
 
+/* The CPU that has the lock writes what others read without it: before what follows, and after what
+ * stands before. (Only processors that reorder stores need a barrier for that.) */
+SP_INLINE void sp_strong_publish(__u64 *place, __u64 value)
+{
+	asm volatile("" ::: "memory");
+	if (sp_total_store_order)
+		SP_STRONG_STORE(*place, value);
+	else
+		__sync_lock_test_and_set(place, value);
+	asm volatile("" ::: "memory");
+}
+
+/* The same for a record's generation, which becomes the next one. */
+SP_INLINE void sp_strong_advance(__u32 *generation)
+{
+	asm volatile("" ::: "memory");
+	if (sp_total_store_order)
+		SP_STRONG_STORE(*generation, *generation + 1);
+	else
+		__sync_fetch_and_add(generation, 1);
+	asm volatile("" ::: "memory");
+}
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE); /* then it begins with a page, so fields with a line */

@@ -54,13 +54,15 @@ SP_INLINE int sp_strong_lock(struct sp_strong_node *node)
 {
 	struct sp_strong_try try = { .node = node };
 
+	if (!__sync_val_compare_and_swap(&node->lock, 0, 1))
+		return 1;
 	bpf_loop(SP_STRONG_TRIES, sp_strong_try_lock, &try, 0);
 	return try.got;
 }
 
 SP_INLINE void sp_strong_unlock(struct sp_strong_node *node)
 {
-	__sync_lock_test_and_set(&node->lock, 0);
+	sp_strong_publish(&node->lock, 0);
 }
 
 SP_INLINE struct sp_strong_entry *sp_strong_entry(__u64 seq)
@@ -106,6 +108,8 @@ static __noinline int sp_strong_take_view(struct sp_strong_node *node,
 SP_INLINE int sp_strong_commits(const struct sp_strong_node *node,
 				const struct sp_strong_view *view)
 {
+	if (!view->wait_ns)
+		return !!(view->standing & SP_STRONG_TAIL);
 	/* A removed member may read until its lease is over: nothing is committed before. */
 	return view->standing & SP_STRONG_TAIL && sp_now_ns() - node->since_ns >= view->wait_ns;
 }
@@ -174,8 +178,7 @@ static __noinline int sp_strong_decide(struct xdp_md *xdp, struct sp_strong_scra
 	if (node->applied - SP_STRONG_LOAD(node->committed) >= SP_STRONG_LOG - 1)
 		return SP_STRONG_STAT_LOG_FULL;
 	header->seq = scratch->seq = node->applied + 1;
-	/* A full barrier: what is written below is seen after it. */
-	__sync_lock_test_and_set(&node->applying, header->seq);
+	sp_strong_publish(&node->applying, header->seq);
 	scratch->copies = SP_STRONG_NO_COPY;
 	bpf_loop(2 * SP_STRONG_RECORDS, sp_strong_decide_one, &walk, 0);
 	header->refused = walk.refused;
@@ -185,7 +188,7 @@ static __noinline int sp_strong_decide(struct xdp_md *xdp, struct sp_strong_scra
 	sp_strong_note(header);
 	sp_strong_write(scratch->message, header);
 	sp_strong_keep(xdp, scratch, header->seq, header->words);
-	__sync_lock_test_and_set(&node->applied, header->seq);
+	sp_strong_publish(&node->applied, header->seq);
 	sp_strong_count(SP_STRONG_STAT_DECIDED);
 	if (walk.refused & ~walk.full)
 		sp_strong_count(SP_STRONG_STAT_CONFLICTS);
@@ -204,10 +207,10 @@ static __noinline int sp_strong_apply(struct sp_strong_scratch *scratch,
 
 	scratch->seq = header->seq;
 	scratch->copies = node->whole ? SP_STRONG_NO_COPY : SP_STRONG_COPY_LACKS;
-	__sync_lock_test_and_set(&node->applying, header->seq);
+	sp_strong_publish(&node->applying, header->seq);
 	bpf_loop(count & 63, sp_strong_write_decided, &walk, 0);
 	sp_strong_note(header);
-	__sync_lock_test_and_set(&node->applied, header->seq);
+	sp_strong_publish(&node->applied, header->seq);
 	sp_strong_count(SP_STRONG_STAT_APPLIED);
 	if (!node->whole && node->whole_at && header->seq >= node->whole_at)
 		node->whole = 1;
@@ -245,6 +248,7 @@ static __noinline int sp_strong_member(struct xdp_md *xdp, struct sp_strong_scra
 				       const struct sp_strong_header *header)
 {
 	struct sp_strong_early early = { .scratch = scratch, .node = node };
+	struct sp_strong_entry *next;
 
 	/* (From which batch on it is a member comes with the first part of the copy.) */
 	if (!node->begun)
@@ -259,7 +263,9 @@ static __noinline int sp_strong_member(struct xdp_md *xdp, struct sp_strong_scra
 	if (header->seq != node->applied + 1)
 		return SP_STRONG_STAT_EARLY;
 	sp_strong_apply(scratch, node, header);
-	bpf_loop(SP_STRONG_CATCHES_UP, sp_strong_early_one, &early, 0);
+	next = sp_strong_entry(node->applied + 1);
+	if (next && bpf_be64_to_cpu(next->message[SP_STRONG_SEQ_WORD]) == node->applied + 1)
+		bpf_loop(SP_STRONG_CATCHES_UP, sp_strong_early_one, &early, 0);
 	return 0;
 }
 
@@ -398,6 +404,7 @@ int sp_strong_receive(struct xdp_md *xdp)
 	struct sp_strong_node *node = sp_strong_get_node();
 	struct sp_strong_header header = {};
 	__u32 to, bytes = sp_length(xdp);
+	__u64 digest;
 	int wrong;
 
 	if (!scratch || !view || !node)
@@ -419,15 +426,15 @@ int sp_strong_receive(struct xdp_md *xdp)
 			      header.kind == SP_STRONG_ROUND ? SP_STRONG_PASS : SP_STRONG_TAKE);
 		return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
 	}
+	digest = scratch->message[SP_STRONG_DIGEST_WORD];
 	wrong = sp_strong_batch(xdp, scratch, view, &header);
 	/* (What comes early goes on: it is early there, too.) */
 	if (wrong && (wrong != SP_STRONG_STAT_EARLY || view->standing & SP_STRONG_TAIL))
 		return sp_strong_refuse(wrong);
 	if (wrong)
 		sp_strong_count(wrong);
-	/* The header as it came, but for what this member says: the scratch may have another batch. */
-	if (bpf_xdp_load_bytes(xdp, SP_STRONG_AT, scratch->message, SP_STRONG_HEADER_BYTES))
-		return XDP_ABORTED;
+	/* (The scratch may have another batch by now, one that came early.) */
+	scratch->message[SP_STRONG_DIGEST_WORD] = digest;
 	if (view->standing & SP_STRONG_TAIL) {
 		header.kind = SP_STRONG_ACK;
 		to = sp_strong_address(view, header.resender == SP_STRONG_NO_MEMBER ? header.origin :

@@ -298,7 +298,8 @@ int sp_strong_acked(struct xdp_md *xdp)
 	if (list.count > *(volatile __u32 *)&stream->open.count &&
 	    *(volatile __u16 *)&stream->open_records)
 		return sp_commit_loop(xdp, header.stream, at, 2);
-	if (sp_commit_choose(at, 0))
+	/* (A record that comes now finds no batch in flight, and its packet's frame sends it.) */
+	if (*(volatile __u16 *)&stream->open_records && sp_commit_choose(at, 0))
 		return sp_strong_send_batch(xdp);
 	return sp_strong_verdict(xdp, sp_commit_drain(xdp, header.stream, 0));
 }

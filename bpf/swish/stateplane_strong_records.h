@@ -69,11 +69,11 @@ struct {
 			return 0;                                                                 \
 		SP_STRONG_STORE(node->forgotten, seq);                                            \
 		/* Readers that still have the place see that it changed. */                      \
-		__sync_fetch_and_add(&record->generation, 1);                                     \
+		sp_strong_advance(&record->generation);                                           \
 		bpf_map_delete_elem(&name, record->key);                                          \
 		for (__u32 i = 0; i < SP_ROUND8(kb) / 8; i++)                                     \
 			((__u64 *)record->key)[i] = 0;                                            \
-		__sync_fetch_and_add(&record->generation, 1);                                     \
+		sp_strong_advance(&record->generation);                                           \
 		if (bpf_map_push_elem(&name##_free, &place, 0))                                   \
 			sp_strong_count(SP_STRONG_STAT_FAULTS);                                   \
 		return 0;                                                                         \
@@ -114,16 +114,15 @@ struct {
 		if (removes && !live && !fresh)                                                   \
 			return -1;                                                                \
 		counts->live += (__u32)!removes - live;                                           \
-		/* (Atomic adds are barriers.) */                                                 \
-		__sync_fetch_and_add(&record->generation, 1);                                     \
+		sp_strong_advance(&record->generation);                                           \
 		sp_strong_copy(record->key, scratch->key, kb);                                    \
 		sp_strong_copy(record->value, scratch->value, vb);                                \
 		SP_STRONG_STORE(record->seq, scratch->seq);                                       \
 		SP_STRONG_STORE(record->removed, removes);                                        \
-		__sync_fetch_and_add(&record->generation, 1);                                     \
+		sp_strong_advance(&record->generation);                                           \
 		if (fresh && bpf_map_update_elem(&name, scratch->key, &place, BPF_NOEXIST))       \
 			sp_strong_count(SP_STRONG_STAT_FAULTS);                                   \
-		return removes ? place : -1;                                                      \
+		return removes ? (long)place : -1;                                                \
 	}
 
 SP_STRONG_OBJECTS(SP_STRONG_WRITE)

@@ -158,6 +158,11 @@ fn places_are_used_again() {
 }
 
 #[test]
+fn only_removals_are_listed() {
+    shows("WritesListed", |chains| chains.only_removals_are_listed());
+}
+
+#[test]
 fn what_is_over_is_absent() {
     shows("OverIsThere", |chains| chains.what_is_over_is_absent());
 }

@@ -188,6 +188,7 @@ fn of_strong(variables: &[(usize, &Variable)]) -> Vec<Map> {
         array("sp_strong_programs", NUMBER, strong::PROGRAMS),
         per_cpu("sp_strong_stats", WORD, strong::COUNTED.len() as u32),
         per_cpu("sp_strong_scratches", strong::SCRATCH_BYTES, 1),
+        per_cpu("sp_strong_routes", 3 * WORD + 4 * NUMBER, MEMBERS),
     ];
     for (at, it) in variables {
         let entries = it.size.saturating_add(TOMBS);

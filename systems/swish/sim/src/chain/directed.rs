@@ -169,6 +169,30 @@ impl Chains<'_> {
         }
     }
 
+    /// Only a removal puts a key on the list of removed ones: a write would make the switches forget
+    /// removed keys early.
+    ///
+    /// # Errors
+    /// It is not so.
+    pub fn only_removals_are_listed(&mut self) -> Result<(), Violation> {
+        let mut world = self.three()?;
+        let writes = [Access::Insert(5), Access::Set(6), Access::Set(7), Access::Add(8)];
+        for access in writes.into_iter().chain([Access::Remove]) {
+            if world.answer(0, Op { access, key: 1 })?.is_none() {
+                return violated("progress", format!("{access:?} is not answered"));
+            }
+        }
+        world.until(world.now_ns + LEASE_NS)?;
+        for (place, member) in world.members.iter().enumerate() {
+            // (The packet removes the key from two tables.)
+            let listed = member.removed()?;
+            if listed != 2 {
+                return violated("places", format!("{place} has {listed} removed keys, not 2"));
+            }
+        }
+        world.check()
+    }
+
     /// A key that is set for some seconds stays while packets come, at whatever switch, and then
     /// leaves all switches.
     ///

@@ -185,6 +185,11 @@ impl Member {
         Ok(bytes.first_chunk().copied().map_or(0, u32::from_ne_bytes))
     }
 
+    /// Removed keys that it has put on its list so far.
+    pub(super) fn removed(&self) -> Checked<u64> {
+        Ok(harness(self.chain.node(&self.dataplane))?.tombs)
+    }
+
     pub(super) fn counts(&self) -> Vec<u64> {
         let count = |at| self.dataplane.read_count(STATS, at).unwrap_or_default();
         (0..).take(COUNTED.len()).map(count).collect()

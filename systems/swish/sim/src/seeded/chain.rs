@@ -123,6 +123,13 @@ pub const CHAIN_DIRECTED: &[SeededBug] = &[
         wrong: "if (place & 1 && bpf_map_push_elem(&name##_free, &place, 0))",
     },
     SeededBug {
+        name: "WritesListed",
+        what: "Each write puts a key on the list of removed ones, and ends another one there.",
+        header: "stateplane_strong_records.h",
+        right: "return removes ? (long)place : -1;",
+        wrong: "return removes ? place : -1;",
+    },
+    SeededBug {
         name: "AbsentForGood",
         what: "A key that an operator writes if it is absent has no time.",
         header: "stateplane_strong_order.h",
