@@ -1,10 +1,12 @@
 //! SwiSh's part of `switch.toml`.
 
 mod addresses;
+mod bounds;
 
 use crate::gossip::Terms;
 use crate::group::{Caps, View};
 use addresses::{Addresses, check_controllers, no_switch};
+pub(crate) use bounds::bounds;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
