@@ -251,7 +251,7 @@ pub(crate) fn doubts(
     let mut found = vec![];
     for system in systems {
         let all = system.doubts(config, manifest)?.into_iter();
-        let told = all.map(|(field, why)| format!("{}: {field}: {why}", config.file.display()));
+        let told = all.map(|(field, why)| format!("{}: {field}: {why}", config.place(&field)));
         found.extend(told);
     }
     Ok(found)

@@ -91,7 +91,7 @@ impl Config {
     /// As [`Config::load`].
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         let (shell, file) = ShellConfig::parse::<File>(path, text)?;
-        check(&file).map_err(|problem| ConfigError::field(path, problem))?;
+        check(&file).map_err(|problem| ConfigError::in_text(path, text, problem))?;
         let group =
             |(name, group): (String, Group)| (name, GroupSettings { switches: group.switches });
         let settings = Settings {
