@@ -30,6 +30,15 @@ SP_INLINE __u32 sp_shared_larger(__u32 a, __u32 b)
 	return a > b ? a : b;
 }
 
+/* One cell merged with one of a message. */
+SP_INLINE __u32 sp_shared_joined(__u32 merge, __u32 cell, __u32 by)
+{
+	return merge == SP_SHARED_SUM	   ? cell + by :
+	       merge == SP_SHARED_OR	   ? cell | by :
+	       sp_shared_is_own(merge) ? sp_shared_own(merge, cell, by) :
+					     sp_shared_larger(cell, by);
+}
+
 /*
  * to[i] = base[i] merged with from[i], for a whole block. (The loops are unrolled in part: what
  * counts the rounds would be half of them.)
@@ -206,20 +215,12 @@ SP_SHARED_GLOBAL int sp_shared_merge_entry(struct xdp_md *xdp, __u32 at, __u32 r
 			to[i] = sides.anew ? 0 : base[i];
 	}
 	for (__u32 i = 0; i < SP_SHARED_ENTRY_CELLS_MAX && i < count; i++, cells++, places++) {
-		__u32 *place, by;
+		__u32 *place;
 
 		if ((const __u8 *)(places + 1) > end || (const __u8 *)(cells + 1) > end)
 			break;
 		place = &block->value[sides.to & 1][sp_below(*places, SP_SHARED_CELLS)];
-		by = *cells;
-		if (merge == SP_SHARED_SUM)
-			*place += by;
-		else if (merge == SP_SHARED_OR)
-			*place |= by;
-		else if (sp_shared_is_own(merge))
-			*place = sp_shared_own(merge, *place, by);
-		else if (*place < by)
-			*place = by;
+		*place = sp_shared_joined(merge, *place, *cells);
 	}
 	bpf_spin_unlock(&lock->lock);
 	return 0;

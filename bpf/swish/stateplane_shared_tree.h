@@ -85,14 +85,6 @@ SP_INLINE int sp_shared_takes(const struct sp_shared_node *node, __u32 from, __u
 	return phase == (sp_shared_is_parent(node, from) ? SP_SHARED_SENDING : SP_SHARED_GATHERING);
 }
 
-SP_INLINE __u32 sp_shared_joined(__u32 merge, __u32 cell, __u32 by)
-{
-	return merge == SP_SHARED_SUM	   ? cell + by :
-	       merge == SP_SHARED_OR	   ? cell | by :
-	       sp_shared_is_own(merge) ? sp_shared_own(merge, cell, by) :
-					     sp_shared_larger(cell, by);
-}
-
 /* The cells of a block of the group that changed are more, by some of a child's. */
 SP_INLINE void sp_shared_gathered(struct sp_shared_node *node, __u32 at, __u64 changed,
 				  __u64 window, __u32 cells)

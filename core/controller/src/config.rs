@@ -74,7 +74,7 @@ impl Config {
     /// Checks a file's text, and reads no other; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         let (shell, file) = ShellConfig::parse(path, text)?;
-        let settings = check(&file).map_err(|problem| ConfigError::field(path, problem))?;
+        let settings = check(&file).map_err(|problem| ConfigError::in_text(path, text, problem))?;
         Ok(Config { shell, settings })
     }
 

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use toml::de::DeTable;
+use toml::de::{DeArray, DeTable};
 
 /// A configuration that cannot be used.
 #[derive(Debug, Error)]
@@ -31,10 +31,10 @@ pub enum ConfigError {
         message: String,
     },
     /// A field's value makes no sense.
-    #[error("{path}: {field}: {problem}")]
+    #[error("{place}: {field}: {problem}")]
     Field {
-        /// The file.
-        path: PathBuf,
+        /// The file, with the line if the field is in it.
+        place: String,
         /// The field, with its table and number.
         field: String,
         /// What is wrong and what to write instead.
@@ -48,8 +48,50 @@ pub type Problem = (String, String);
 impl ConfigError {
     /// The problem, of the file at `path`.
     pub fn field(path: &Path, (field, problem): Problem) -> ConfigError {
-        ConfigError::Field { path: path.to_owned(), field, problem }
+        ConfigError::Field { place: path.display().to_string(), field, problem }
     }
+
+    /// The problem, of the file at `path` with this text: with the field's line.
+    pub fn in_text(path: &Path, text: &str, (field, problem): Problem) -> ConfigError {
+        ConfigError::Field { place: place(path, text, &field), field, problem }
+    }
+}
+
+/// A file, with the line of a field if it is there: `switch.toml: line 7`.
+pub fn place(path: &Path, text: &str, field: &str) -> String {
+    let path = path.display();
+    line_of(text, field).map_or_else(|| path.to_string(), |line| format!("{path}: line {line}"))
+}
+
+/// The line of a field, such as `port[1].interface`. If it is missing, the line of the table that
+/// it belongs in, if that is not the whole file.
+fn line_of(text: &str, field: &str) -> Option<usize> {
+    let document = DeTable::parse(text).ok()?;
+    let steps = field.split(['.', '[']).map(|step| step.trim_end_matches(']'));
+    let (mut table, mut list, mut start) = (Some(document.get_ref()), None::<&DeArray<'_>>, None);
+    for step in steps {
+        let found = match (table, list) {
+            (Some(table), _) => table
+                .iter()
+                .find(|(key, _)| key.get_ref() == step)
+                .map(|(key, value)| (key.span(), value)),
+            (_, Some(list)) => step
+                .parse()
+                .ok()
+                .and_then(|at: usize| list.get(at))
+                .map(|value| (value.span(), value)),
+            _ => None,
+        };
+        let Some((span, value)) = found else { break };
+        start = Some(span.start);
+        (table, list) = (value.get_ref().as_table(), value.get_ref().as_array());
+    }
+    Some(line_at(text, start?))
+}
+
+/// The line of a place in the text.
+fn line_at(text: &str, start: usize) -> usize {
+    text.get(..start).unwrap_or(text).matches('\n').count() + 1
 }
 
 /// A file's text.
@@ -96,7 +138,7 @@ pub fn parse_parts<A: DeserializeOwned, B: DeserializeOwned>(
 fn placed(text: &str, span: Option<std::ops::Range<usize>>, reason: &str) -> String {
     let at = span.map(|span| {
         let before = text.get(..span.start).unwrap_or(text);
-        let line = before.matches('\n').count() + 1;
+        let line = line_at(text, span.start);
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         format!("{line}:{column}: ")
     });
@@ -136,6 +178,36 @@ mod tests {
 
     #[derive(serde::Deserialize)]
     struct Empty {}
+
+    #[test]
+    fn the_line_of_a_field_is_found() {
+        let text = "name = \"s1\"\n[shared.main]\nmembers = [\n  \"a\",\n  \"b\",\n]\n\
+                    [[port]]\nport = 1\n[[port]]\ninterface = \"x\"\nport = 2\n\
+                    [\"a.b\"]\nc = { d = 1 }\n";
+        let at = |field: &str| line_of(text, field);
+        for (field, line) in [
+            ("name", 1),
+            ("shared.main", 2),
+            ("shared.main.members", 3),
+            ("shared.main.members[1]", 5),
+            ("port", 7),
+            ("port[1]", 9),
+            ("port[1].port", 11),
+            // What is missing: where it belongs.
+            ("shared.main.own", 2),
+            ("shared.main.members[2]", 3),
+            ("port[0].interface", 7),
+        ] {
+            assert_eq!(at(field), Some(line), "{field}");
+        }
+        assert_eq!((at("object"), at("")), (None, None));
+        let path = Path::new("s1.toml");
+        assert_eq!(place(path, text, "port[1].port"), "s1.toml: line 11");
+        assert_eq!(place(path, text, "object"), "s1.toml");
+        let problem = ("name".to_owned(), "no name".to_owned());
+        let error = ConfigError::in_text(path, text, problem).to_string();
+        assert_eq!(error, "s1.toml: line 1: name: no name");
+    }
 
     #[test]
     fn errors_name_the_file_and_the_place() {

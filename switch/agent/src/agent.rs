@@ -13,6 +13,7 @@ use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
 use crate::system::{SWEEP_EVERY, System, Systems};
 use dataplane::Dataplane;
+use manifest::Manifest;
 use secrets::SecretsFile;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,6 +75,17 @@ pub fn check(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
         }
     }
     Ok(problems)
+}
+
+/// What settings of a checked configuration come to with its program, a line each.
+///
+/// # Errors
+/// As [`check`].
+pub fn figures(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
+    let manifest = Manifest::read(&Manifest::path_for(&config.object))?;
+    let all = systems.iter().map(|system| system.figures(config, &manifest));
+    let all: Vec<_> = all.collect::<Result<_>>()?;
+    Ok(all.into_iter().flatten().map(|(field, told)| format!("{field}: {told}")).collect())
 }
 
 /// Runs a switch until it is told to end. `fresh` discards what a dead agent of this name left.

@@ -312,11 +312,13 @@ impl Config {
     /// # Errors
     /// Always.
     pub fn fault<T>(&self, field: impl Into<String>, reason: impl Into<String>) -> Result<T> {
-        Err(Error::Config {
-            file: self.file.display().to_string(),
-            field: field.into(),
-            reason: reason.into(),
-        })
+        let (field, reason) = (field.into(), reason.into());
+        Err(Error::Config { file: self.place(&field), field, reason })
+    }
+
+    /// The file, with the field's line if it is there.
+    pub(crate) fn place(&self, field: &str) -> String {
+        daemon::config::place(&self.file, &self.text, field)
     }
 
     fn validate(&self) -> Result<()> {

@@ -5,10 +5,10 @@ use std::path::Path;
 /// An error of the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configuration is wrong: file, field, reason.
+    /// The configuration is wrong: file, line, field, reason.
     #[error("{file}: {field}: {reason}")]
     Config {
-        /// The configuration file.
+        /// The configuration file, with the line if the field is in it.
         file: String,
         /// Which field.
         field: String,

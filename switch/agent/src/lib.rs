@@ -33,7 +33,7 @@ mod start_tables;
 pub mod system;
 mod views;
 
-pub use agent::{check, detach, run};
+pub use agent::{check, detach, figures, run};
 pub use commit::{Waiting, batch_words};
 pub use error::{Error, Result};
 pub use run_dir::{RunDirectory, known, running};

@@ -29,8 +29,9 @@ pub(crate) fn problems(config: &Config, beside: u32) -> Vec<String> {
         let position = config.port.iter().position(|port| port.port == narrow.port).unwrap_or(0);
         found.push((format!("port[{position}].interface"), narrow.to_string()));
     }
-    let file = config.file.display();
-    found.into_iter().map(|(field, reason)| format!("{file}: {field}: {reason}")).collect()
+    let told =
+        |(field, reason): (String, String)| format!("{}: {field}: {reason}", config.place(&field));
+    found.into_iter().map(told).collect()
 }
 
 /// What is wrong with an interface.
@@ -129,9 +130,12 @@ mod tests {
             let found = found.iter().filter(|it| it.starts_with(start));
             assert_eq!(found.filter(|it| it.contains(remedy)).count(), 1, "{start} {remedy}");
         };
-        told("s1.toml: port[1].interface: there is no interface \"nowhere0\"", "`ip link`");
         told(
-            "s1.toml: protocol_address: 192.0.2.9 is not an address of this host",
+            "s1.toml: line 10: port[1].interface: there is no interface \"nowhere0\"",
+            "`ip link`",
+        );
+        told(
+            "s1.toml: line 4: protocol_address: 192.0.2.9 is not an address of this host",
             "`ip address add 192.0.2.9/32 dev lo`",
         );
         // The loopback interface has an MTU of 65536.
@@ -139,7 +143,7 @@ mod tests {
         let found = problems(&parse(&wide), 220);
         let narrow = found.iter().find(|it| it.contains("too_big"));
         assert!(
-            narrow.is_some_and(|it| it.starts_with("s1.toml: port[0].interface: port 1 (lo)")),
+            narrow.is_some_and(|it| it.starts_with("s1.toml: line 7: port[0].interface: port 1 (lo)")),
             "{found:?}"
         );
     }

@@ -61,6 +61,15 @@ pub trait System: Sync {
         Ok(vec![])
     }
 
+    /// What settings come to with this program: fields, each with what `--check` tells of it.
+    /// [`System::check`] has found nothing.
+    ///
+    /// # Errors
+    /// As [`System::check`].
+    fn figures(&self, _config: &Config, _manifest: &Manifest) -> Result<Vec<(String, String)>> {
+        Ok(vec![])
+    }
+
     /// What a message of the program has beside the packet that waits in it, in bytes at the most.
     /// 0: none waits.
     fn message_bytes(&self, _manifest: &Manifest) -> u32 {
@@ -242,7 +251,7 @@ pub(crate) fn doubts(
     let mut found = vec![];
     for system in systems {
         let all = system.doubts(config, manifest)?.into_iter();
-        let told = all.map(|(field, why)| format!("{}: {field}: {why}", config.file.display()));
+        let told = all.map(|(field, why)| format!("{}: {field}: {why}", config.place(&field)));
         found.extend(told);
     }
     Ok(found)

@@ -66,6 +66,9 @@ fn what_variables_take_is_told() {
     let head = told.lines().nth(1).expect("a table below the program's line");
     assert!(head.starts_with("shared variable") && head.contains("in maps"), "{told}");
     assert!(told.contains("main, anew in 60000 windows"), "{told}");
+    let bound = "for 1 M updates/s 100000, if a switch dies (`dead_ms` of controllers: 0.1 s), and \
+                 2000000, if one is slow";
+    assert!(told.contains("B (`bound` in switch.toml)") && told.contains(bound), "{told}");
     let (code, told, _) = check(&["--json"], &program);
     assert_eq!(code, Some(0), "{told}");
     let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -82,4 +85,27 @@ fn what_variables_take_is_told() {
     let program = own().with_file_name("../../../../p4/tests/calculator.p4");
     let (_, told, _) = check(&[], &program);
     assert!(!told.contains("shared variable"), "{told}");
+}
+
+#[test]
+fn what_a_bound_carries_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let stateplane = |words: &[&str], path: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stateplane"));
+        let output = command.args(words).arg(path).current_dir(folder.path()).output();
+        let output = output.expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    stateplane(&["keys", "generate"], &at("fabric.secrets"));
+    stateplane(&["compile", "-o", "own.o"], &own());
+    let text = "name = \"s1\"\nobject = \"own.o\"\nsecrets = \"fabric.secrets\"\n\
+                [shared.main]\ncontrollers = [\"10.2.1.10:5412\"]\nown = \"10.9.0.1\"\n\
+                bound = 1000000\n[[port]]\ninterface = \"core\"\nport = 1\nfabric = true\n";
+    std::fs::write(at("switch.toml"), text).expect("written");
+    let told = stateplane(&["switch", "--check", "--config"], &at("switch.toml"));
+    let line = told.lines().find(|it| it.contains("shared.main.bound: ")).expect("a line");
+    assert!(line.contains("carries 10000000 updates a second") && line.contains("500000 for 2 s"));
 }

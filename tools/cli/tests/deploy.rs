@@ -77,7 +77,12 @@ fn every_configuration_on_the_page_is_good() {
     let output = output.unwrap();
     let told = said(&output);
     assert!(!output.status.success(), "{told}");
-    assert!(told.contains("switch-s1.toml: secrets: ") && told.contains("`chmod 600"), "{told}");
+    assert!(
+        told.contains("switch-s1.toml: line ")
+            && told.contains(": secrets: ")
+            && told.contains("`chmod 600"),
+        "{told}"
+    );
 }
 
 /// All TOML in all pages can be read, and what the applications' pages add to a configuration is

@@ -182,7 +182,8 @@ impl ShellConfig {
     ) -> Result<(ShellConfig, T), ConfigError> {
         let (file, rules): (File, T) = daemon::config::parse_parts(path, text, &FIELDS)?;
         let directory = path.parent().unwrap_or(Path::new(""));
-        let shell = check(file, directory).map_err(|problem| ConfigError::field(path, problem))?;
+        let shell =
+            check(file, directory).map_err(|problem| ConfigError::in_text(path, text, problem))?;
         Ok((shell, rules))
     }
 
@@ -380,7 +381,11 @@ mod tests {
             let error = etcd(twice).unwrap_err().to_string();
             assert_eq!(
                 error,
-                "/etc/c.toml: etcd: http://e1:2379 is given twice; write each member once"
+                format!(
+                    "/etc/c.toml: line {}: etcd: http://e1:2379 is given twice; write each \
+                     member once",
+                    1 + ETCD.matches('\n').count()
+                )
             );
         }
         assert!(etcd(r#"etcd = ["http://e1:2379", "http://e1:2380", "http://e2:2379"]"#).is_ok());

@@ -431,7 +431,9 @@ fn an_object_that_is_none_is_told_by_the_check() {
     for bad in cut.into_iter().chain([b"x\n".to_vec(), vec![0; whole.len()]]) {
         std::fs::write(&object, &bad).unwrap();
         let message = check().unwrap_err().to_string();
-        let said = message.contains("switch.toml: object: ") && message.contains("fixture.o");
+        let said = message.contains("switch.toml: line ")
+            && message.contains(": object: ")
+            && message.contains("fixture.o");
         assert!(said && message.contains("stateplane compile"), "{} bytes: {message}", bad.len());
     }
 }

@@ -374,7 +374,10 @@ fn a_program_needs_its_system_and_a_system_may_refuse_a_configuration() {
     };
     assert_eq!(check("toy_number = 1", &[&Toy]), Ok(()));
     let refused = check("toy_number = 13", &[&Toy]).unwrap_err();
-    assert!(refused.ends_with("switch.toml: toy_number: 13 is no number for a toy"), "{refused}");
+    assert!(
+        refused.ends_with("switch.toml: line 3: toy_number: 13 is no number for a toy"),
+        "{refused}"
+    );
     let negative = check("\ntoy_number = -1", &[&Toy]).unwrap_err();
     assert!(negative.contains("line 4, column 14"), "{negative}");
     let nobodys = check("toy_number = 1", &[]).unwrap_err();

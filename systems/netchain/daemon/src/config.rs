@@ -96,7 +96,7 @@ impl Config {
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         let (shell, file) = ShellConfig::parse::<File>(path, text)?;
         let cluster = path.parent().unwrap_or(Path::new("")).join(&file.cluster);
-        let problem = |problem: Problem| ConfigError::field(path, problem);
+        let problem = |problem: Problem| ConfigError::in_text(path, text, problem);
         let founding = |error: &dyn std::fmt::Display| {
             let remedy = "name the file that `stateplane kv found` wrote";
             problem(("cluster".to_owned(), format!("{}: {error}; {remedy}", cluster.display())))

@@ -281,7 +281,11 @@ mod tests {
     #[test]
     fn a_program_whose_packets_set_several_objects_needs_batches() {
         let told = told_of("wrap", true, 8).expect("refused");
-        let parts = ["/etc/sp/switch.toml: commit: \"wrap\" does not carry", "FlowState I.totals"];
+        let parts = [
+            "/etc/sp/switch.toml: line ",
+            ": commit: \"wrap\" does not carry",
+            "FlowState I.totals",
+        ];
         assert!(parts.iter().all(|part| told.contains(part)), "{told}");
         assert_eq!(told_of("batch", true, 8), None);
         assert_eq!(told_of("wrap", false, 8), None);
@@ -290,7 +294,8 @@ mod tests {
     #[test]
     fn a_group_is_no_longer_than_a_batch() {
         let told = told_of("batch", true, 1_376).expect("refused");
-        let parts = ["/etc/sp/switch.toml: port: batches have 1400 bytes", "has 1408", "by 8"];
+        let parts =
+            ["/etc/sp/switch.toml: line ", ": port: batches have 1400 bytes", "has 1408", "by 8"];
         assert!(parts.iter().all(|part| told.contains(part)), "{told}");
         assert_eq!(told_of("batch", true, 1_368), None);
     }

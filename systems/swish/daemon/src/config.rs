@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use swish_controller::{GroupSettings, Settings};
+use swish_protocol::control::{USUAL_DEAD_MS, USUAL_SLOW_MS};
 use swish_protocol::layouts::MEMBERS;
 
 const MS_NS: u64 = 1_000_000;
@@ -58,11 +59,11 @@ fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ipv4Addr>, D::Err
 }
 
 fn default_dead_ms() -> u64 {
-    100
+    USUAL_DEAD_MS
 }
 
 fn default_slow_ms() -> u64 {
-    2_000
+    USUAL_SLOW_MS
 }
 
 fn default_lost_ms() -> u64 {
@@ -90,7 +91,7 @@ impl Config {
     /// As [`Config::load`].
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         let (shell, file) = ShellConfig::parse::<File>(path, text)?;
-        check(&file).map_err(|problem| ConfigError::field(path, problem))?;
+        check(&file).map_err(|problem| ConfigError::in_text(path, text, problem))?;
         let group =
             |(name, group): (String, Group)| (name, GroupSettings { switches: group.switches });
         let settings = Settings {

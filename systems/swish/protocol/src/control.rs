@@ -12,6 +12,10 @@ use wire::{HEADER_BYTES, Kind, MAGIC, VERSION, kind};
 
 /// A B of which cells of 32 bits have no more: the updates of a rotation have no bound.
 pub const NO_BOUND: u64 = 1 << 32;
+/// A member is dead after so long without a report, if the controllers' configuration says nothing.
+pub const USUAL_DEAD_MS: u64 = 100;
+/// A member that holds up all others is removed after so long, if it says nothing.
+pub const USUAL_SLOW_MS: u64 = 2000;
 /// UDP port of controllers, if their configuration does not say another one.
 pub const CONTROLLER_PORT: u16 = 5412;
 /// Type of [`Message::Report`], in the header.

@@ -1,10 +1,12 @@
 //! SwiSh's part of `switch.toml`.
 
 mod addresses;
+mod bounds;
 
 use crate::gossip::Terms;
 use crate::group::{Caps, View};
 use addresses::{Addresses, check_controllers, no_switch};
+pub(crate) use bounds::bounds;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -465,7 +467,7 @@ mod tests {
         assert_eq!(refused(two, fabric, BOTH), "good");
         assert_eq!(refused("members = [\"10.9.0.1\"]\nown = \"10.9.0.1\"", "", BOTH), "good");
         let error = refused(two, "", BOTH);
-        assert!(error.starts_with("s1.toml: port: no port has `fabric = true`"), "{error}");
+        assert!(error.starts_with("s1.toml: line 6: port: no port has `fabric = true`"), "{error}");
         for (fields, field, remedy) in [
             ("members = [\"224.0.0.1\"]\nown = \"10.9.0.1\"", "members", "own address"),
             ("members = [\"127.0.0.1\"]\nown = \"127.0.0.1\"", "members", "own address"),
@@ -480,7 +482,8 @@ mod tests {
             ("controllers = [\"0.0.0.0:9\"]\nown = \"10.9.0.1\"", "controllers", "own address"),
         ] {
             let error = refused(fields, fabric, BOTH);
-            let start = format!("s1.toml: shared.main.{field}: ");
+            let at = fields.split('\n').position(|it| it.starts_with(field)).expect(field);
+            let start = format!("s1.toml: line {}: shared.main.{field}: ", 4 + at);
             assert!(error.starts_with(&start) && error.contains(remedy), "{fields}: {error}");
         }
     }
@@ -502,7 +505,10 @@ mod tests {
             ("bandwidth_mbps = 7", Has::default()),
         ] {
             let (error, name) = (of(field, has), field.split(' ').next().unwrap_or(field));
-            assert!(error.starts_with(&format!("s1.toml: shared.main.{name}: ")), "{error}");
+            assert!(
+                error.starts_with(&format!("s1.toml: line 6: shared.main.{name}: ")),
+                "{error}"
+            );
             assert!(error.ends_with("leave it out"), "{error}");
         }
         for (field, has) in [("bandwidth_mbps = 7", eventual), ("bandwidth_mbps = 7", windows)] {

@@ -130,6 +130,12 @@ impl System for SwiSh {
         Ok(others.iter().flat_map(|name| said.unused(name, has(name))).collect())
     }
 
+    fn figures(&self, config: &Config, manifest: &Manifest) -> Result<Vec<(String, String)>> {
+        let groups = Group::all(manifest)?.into_iter();
+        let names: Vec<String> = groups.map(|it| it.described.name).collect();
+        config::bounds(config, &names)
+    }
+
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
         let dataplane = Arc::clone(&context.dataplane);
         let manifest = dataplane.manifest();

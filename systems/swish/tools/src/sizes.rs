@@ -3,9 +3,13 @@
 use command_line::Sizes;
 use manifest::{Manifest, StateObject};
 use serde_json::{Value, json};
+use swish_protocol::control::{USUAL_DEAD_MS, USUAL_SLOW_MS};
 use swish_protocol::memory::{Memory, Settings, Traffic, Unit, Variable};
 use swish_protocol::objects::{Consistency, SYSTEM};
 pub use swish_switch::variables::variables;
+
+/// Updates a second of one switch, as an example.
+const MUCH_PER_S: u64 = 1_000_000;
 
 const HEAD: &[&str] =
     &["shared variable", "consistency", "group", "size", "declared", "in maps", "factor", "sent"];
@@ -105,6 +109,7 @@ fn notes(variables: &[Variable], memory: &Memory) -> Vec<String> {
     )];
     if has(Consistency::Sdw) {
         notes.push("  a window: frames to each other member, if all cells change".into());
+        notes.push(bound());
     }
     if has(Consistency::Ewo) {
         notes.push(
@@ -121,6 +126,17 @@ fn notes(variables: &[Variable], memory: &Memory) -> Vec<String> {
         );
     }
     notes
+}
+
+/// What a program does not say: how many updates there are. `--check` of a switch knows its bound.
+fn bound() -> String {
+    let [dies, slow] = [USUAL_DEAD_MS, USUAL_SLOW_MS].map(|ms| ms * MUCH_PER_S / 1000);
+    let [dead_s, slow_s] = [USUAL_DEAD_MS, USUAL_SLOW_MS].map(|ms| ms as f64 / 1000.0);
+    format!(
+        "  B (`bound` in switch.toml) must be at least updates per second x seconds that a window \
+         stands still: for 1 M updates/s {dies}, if a switch dies (`dead_ms` of controllers: \
+         {dead_s} s), and {slow}, if one is slow (`slow_ms`: {slow_s} s)"
+    )
 }
 
 /// Bytes for people.

@@ -75,6 +75,9 @@ pub fn run(args: Args) -> u8 {
                     eprintln!("stateplane switch: warning: {problem}");
                 }
                 outln!("{}: good", path.display());
+                for line in switch_agent::figures(&config, systems::switch())? {
+                    outln!("  {line}");
+                }
                 show_sizes(&config);
                 return Ok(());
             }

@@ -189,7 +189,7 @@ impl Config {
     /// Checks a file's text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         let mut file: File = daemon::config::parse(path, text)?;
-        let problem = |problem| ConfigError::field(path, problem);
+        let problem = |problem| ConfigError::in_text(path, text, problem);
         if let Some(manifest) = &file.manifest {
             // Relative to the configuration, as people expect of a path in a file.
             let manifest = path.parent().unwrap_or(Path::new("")).join(manifest);
