@@ -64,8 +64,8 @@ pub(crate) struct Agent {
 /// the configuration, or may not: one problem each. They are no errors: the configuration may be
 /// another machine's.
 pub fn check(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
-    let manifest = start::check(config, systems)?;
-    let mut problems = start::problems(config, systems, &manifest)?;
+    let checked = start::check(config, systems)?;
+    let mut problems = start::problems(config, systems, &checked)?;
     // The program may refuse the mode that `commit = "auto"` comes to on this host.
     if config.commit == CommitMode::Auto {
         let mut settled = config.clone();
@@ -454,7 +454,7 @@ impl Agent {
 }
 
 /// Reads the file of shared secrets.
-pub(crate) fn read_secrets(path: &Path) -> Result<SecretsFile> {
+fn read_secrets(path: &Path) -> Result<SecretsFile> {
     SecretsFile::load(path).map_err(|error| Error::Other(error.to_string()))
 }
 

@@ -1,7 +1,6 @@
 //! How a switch starts: anew, by taking over what runs, or by replacing it.
 
 use crate::admission;
-use crate::agent::read_secrets;
 use crate::commit;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -40,8 +39,17 @@ pub(crate) struct Started {
     pub how: &'static str,
 }
 
-/// Reads the manifest and the object and checks the configuration against them; touches nothing.
-pub(crate) fn check(config: &Config, systems: &[&dyn System]) -> Result<Manifest> {
+/// What a configuration was checked against.
+pub(crate) struct Checked {
+    pub manifest: Manifest,
+    /// The file of secrets, of a program that needs one. It may be another machine's, or another
+    /// user's: that it cannot be read is an error only where it is used.
+    secrets: Option<Result<SecretsFile, SecretsError>>,
+}
+
+/// Reads the manifest, the object and the secrets, and checks the configuration against them;
+/// touches nothing.
+pub(crate) fn check(config: &Config, systems: &[&dyn System]) -> Result<Checked> {
     if !config.object.is_file() {
         return config.fault("object", format!("there is no file {}", config.object.display()));
     }
@@ -81,21 +89,12 @@ pub(crate) fn check(config: &Config, systems: &[&dyn System]) -> Result<Manifest
             return config.fault(format!("port[{index}].port"), reason);
         }
     }
-    if let Some(error) = secrets_problem(config, &manifest).filter(|error| !is_unread(error)) {
-        return config.fault("secrets", error.to_string());
+    let path = config.secrets.as_deref().filter(|_| !manifest.state_objects.is_empty());
+    let secrets = path.map(SecretsFile::load);
+    match &secrets {
+        None | Some(Ok(_) | Err(SecretsError::Read { .. })) => Ok(Checked { manifest, secrets }),
+        Some(Err(error)) => config.fault("secrets", error.to_string()),
     }
-    Ok(manifest)
-}
-
-/// What is wrong with the file of secrets, of a program that needs one.
-fn secrets_problem(config: &Config, manifest: &Manifest) -> Option<SecretsError> {
-    let path = config.secrets.as_ref().filter(|_| !manifest.state_objects.is_empty())?;
-    SecretsFile::load(path).err()
-}
-
-/// The file may be another machine's, or another user's.
-fn is_unread(error: &SecretsError) -> bool {
-    matches!(error, SecretsError::Read { .. })
 }
 
 /// What may keep a good configuration from working as it says, on this host or with this program:
@@ -103,12 +102,13 @@ fn is_unread(error: &SecretsError) -> bool {
 pub(crate) fn problems(
     config: &Config,
     systems: &[&dyn System],
-    manifest: &Manifest,
+    checked: &Checked,
 ) -> Result<Vec<String>> {
+    let Checked { manifest, secrets } = checked;
     let mut found = preflight::problems(config, system::message_bytes(systems, manifest));
     found.extend(system::doubts(systems, config, manifest)?);
-    if let Some(error) = secrets_problem(config, manifest) {
-        found.push(format!("{}: secrets: {error}", config.file.display()));
+    if let Some(Err(error)) = secrets {
+        found.push(format!("{}: secrets: {error}", config.place("secrets")));
     }
     Ok(found)
 }
@@ -154,14 +154,14 @@ pub(crate) fn start(
     fresh: bool,
     systems: &[&dyn System],
 ) -> Result<(Started, Hold)> {
-    let manifest = check(config, systems)?;
-    let hash = fingerprint(config, &manifest)?;
+    let checked = check(config, systems)?;
+    let hash = fingerprint(config, &checked.manifest)?;
     let run = RunDirectory::of(&config.name)?;
     let hold = run.open()?;
-    for problem in problems(config, systems, &manifest)? {
+    for problem in problems(config, systems, &checked)? {
         tracing::warn!("{problem}");
     }
-    match begin(config, manifest, hash, fresh, systems, &run) {
+    match begin(config, checked, hash, fresh, systems, &run) {
         Ok(started) => Ok((started, hold)),
         Err(error) => {
             let taken = matches!(error, Error::SwitchIdTaken { .. });
@@ -178,12 +178,13 @@ pub(crate) fn start(
 
 fn begin(
     config: &Arc<Config>,
-    manifest: Manifest,
+    checked: Checked,
     hash: String,
     fresh: bool,
     systems: &[&dyn System],
     run: &RunDirectory,
 ) -> Result<Started> {
+    let Checked { manifest, secrets } = checked;
     let previous = run.state();
     let last_incarnation = previous.as_ref().map_or(0, |state| state.incarnation);
     let previous = previous.filter(|_| !fresh);
@@ -229,7 +230,7 @@ fn begin(
     };
     let systems = Arc::new(Systems::begin(systems, &context)?);
     let interval = systems.interval(Duration::from_micros(config.generator_interval_us));
-    configure(&dataplane, &systems, config, interval)?;
+    configure(&dataplane, &systems, config, interval, secrets)?;
     last_views(&systems, config, run)?;
     let (four, six) = crate::addresses::local()?;
     dataplane.set_local_addresses(&systems.without_own(four), &six)?;
@@ -259,10 +260,13 @@ fn configure(
     systems: &Systems,
     config: &Config,
     interval: Duration,
+    secrets: Option<Result<SecretsFile, SecretsError>>,
 ) -> Result<()> {
     systems.configure(interval)?;
     if let Some(path) = config.secrets.as_ref().filter(|_| !systems.is_empty()) {
-        systems.secrets(dataplane, read_secrets(path)?.ring())?;
+        // (A system may have no state object.)
+        let file = secrets.unwrap_or_else(|| SecretsFile::load(path));
+        systems.secrets(dataplane, file.map_err(|it| Error::Other(it.to_string()))?.ring())?;
     }
     if let Some(store) = config.store {
         // One shard, of which nobody says who else is in its chain.
