@@ -243,7 +243,7 @@ impl Group {
             }
         }
         for (from, incarnation) in left {
-            let task = Task::Removed { number: newest.number };
+            let task = Task::Removed { number: newest.number, why: None };
             out.messages.push((from, self.order(incarnation, task)));
         }
         self.tell(now_ns, settings, newest, out);
