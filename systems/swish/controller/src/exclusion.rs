@@ -68,18 +68,20 @@ pub(crate) fn judge(
         };
         let (_, part) = &parts[at];
         let Some(switch) = worst(part, &stands.pairs, &broken, &chain) else { continue };
+        parts[at].1.waits_for = Some(switch);
         let until_ns = now_ns + OUT_TIMES * settings.slow_ns;
-        for (_, part) in parts.iter_mut() {
-            let pairs = broken.iter().copied().collect();
+        let pairs: Vec<Pair> = broken.iter().copied().collect();
+        // (With EWO nobody waits, and nobody is excluded.)
+        let others = parts.iter_mut().filter(|(_, it)| !it.is_eventual(settings, now_ns));
+        for (_, part) in others {
+            let pairs = pairs.clone();
             let new = Excluded { since_ns: now_ns, until_ns, pairs, view: 0, told: false };
             part.excluded.entry(switch).or_insert(new).until_ns = until_ns;
         }
         let (name, part) = &mut parts[at];
-        part.waits_for = Some(switch);
         if let Some(excluded) = part.excluded.get_mut(&switch)
             && !std::mem::replace(&mut excluded.told, true)
         {
-            let pairs = broken.iter().copied().collect();
             out.events.push(Event::Slow((*name).clone(), switch, pairs));
         }
     }

@@ -134,6 +134,7 @@ impl Group {
         self.behind = false;
         self.unknown.clear();
         self.misfits.clear();
+        self.excluded.clear();
         self.asks_nobody();
         self.sent = eventual::Sent::default();
         self.summed = fold::Summed::default();
