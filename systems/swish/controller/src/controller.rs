@@ -74,8 +74,8 @@ pub enum Event {
     Died(String, Ipv4Addr),
     /// A switch is no member any more, as an operator wanted; all its updates count.
     Left(String, Ipv4Addr),
-    /// A member is excluded, as all others wait for it. Pairs of members of which either consistency
-    /// says that the first lacks messages of the second.
+    /// A member is excluded, as all others wait for it. Pairs of members: the first lacks messages
+    /// of the second, by windows or by the chain.
     Slow(String, Ipv4Addr, Vec<(Ipv4Addr, Ipv4Addr)>),
     /// A new view, and how long its members stood still, in ms.
     Decided(String, Box<Decided>, u64),

@@ -169,8 +169,8 @@ impl Group {
             || self.value.as_ref().is_some_and(|(number, _)| *number == newest.number)
     }
 
-    /// How long nothing has moved at the members of the newest view, and who lacks messages of whom.
-    /// None: members have not taken it, or do not all report, or a decision is under way.
+    /// How long nothing has moved at the members of the newest view, and who lacks messages of
+    /// whom. None: members have not taken it, or do not all report, or a decision is under way.
     pub(crate) fn stands(
         &self,
         now_ns: u64,
