@@ -36,10 +36,13 @@ pub struct Why {
     pub left_ms: u64,
 }
 
-/// Of these pairs, those that are told of the switch.
+/// Of these pairs, those that are told of the switch: first those of which both lack messages.
 pub fn pairs_of(switch: Ipv4Addr, pairs: &[Pair]) -> Vec<Pair> {
     let own = pairs.iter().filter(|(one, other)| [one, other].contains(&&switch));
-    own.copied().take(MOST_PAIRS).collect()
+    let mut own: Vec<Pair> = own.copied().collect();
+    own.sort_by_key(|(one, other)| !pairs.contains(&(*other, *one)));
+    own.truncate(MOST_PAIRS);
+    own
 }
 
 impl Excluded {
