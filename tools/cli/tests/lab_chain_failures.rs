@@ -103,6 +103,14 @@ impl Running {
     }
 }
 
+/// The exit code of `stateplane shared` for a switch, and what it says.
+fn shared(lab: &TestLab, switch: u32, words: &[&str]) -> (Option<i32>, String) {
+    let name = format!("{}-s{switch}", lab.name);
+    let output = common::stateplane(&[&["shared"][..], words, &["--switch", &name]].concat());
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status.code(), text)
+}
+
 fn pause() {
     std::thread::sleep(Duration::from_millis(300));
 }
@@ -157,6 +165,16 @@ fn writes_go_on_without_the_dead() {
     let additions = run.check();
     let all_go_on = additions.iter().all(|it| answers(it, from + wait / 2, from + wait) > 0);
     assert!(all_go_on, "without a controller");
+    wait_for("a switch names the dead controller", || {
+        let (code, text) = shared(&run.lab, 2, &["status"]);
+        code == Some(1) && text.contains("group main: no controller answers (10.2.9.10:5412)")
+    });
+    let (code, text) = shared(&run.lab, 2, &["leave", "--timeout-ms", "300"]);
+    assert!(code == Some(1) && text.contains("no controller decides"), "{code:?} {text}");
+    let (_, text) = shared(&run.lab, 2, &["status"]);
+    assert!(text.contains("leaving"), "{text}");
+    let (code, text) = shared(&run.lab, 2, &["join"]);
+    assert_eq!((code, text.contains("shares again")), (Some(0), true), "{text}");
     run.go_on();
     run.lab.restart_daemon("controller", "controller");
     run.settle();

@@ -1,5 +1,6 @@
 //! The machine around the rules of all groups.
 
+use crate::exclusion;
 use crate::group::{Group, MemberStatus, Stage};
 use crate::mutation::{Mutation, planted};
 use crate::state::{Decided, State};
@@ -73,8 +74,8 @@ pub enum Event {
     Died(String, Ipv4Addr),
     /// A switch is no member any more, as an operator wanted; all its updates count.
     Left(String, Ipv4Addr),
-    /// A member was removed, as all others wait for it. Pairs of members: the first lacks messages
-    /// of the second.
+    /// A member is excluded, as all others wait for it. Pairs of members: the first lacks messages
+    /// of the second, by windows or by the chain.
     Slow(String, Ipv4Addr, Vec<(Ipv4Addr, Ipv4Addr)>),
     /// A new view, and how long its members stood still, in ms.
     Decided(String, Box<Decided>, u64),
@@ -245,7 +246,20 @@ impl Controller {
         }
     }
 
+    /// Whether members hold their group up: all consistencies of a group are judged together.
+    fn judge(&mut self, now_ns: u64, out: &mut Outputs) {
+        let mut parts: Vec<(&String, &mut Group)> = self.groups.iter_mut().collect();
+        parts.sort_by_key(|(name, _)| group_of(name));
+        let together = |one: &(&String, &mut Group), other: &(&String, &mut Group)| {
+            group_of(one.0) == group_of(other.0)
+        };
+        for parts in parts.chunk_by_mut(together) {
+            exclusion::judge(now_ns, &self.settings, &self.state, parts, out);
+        }
+    }
+
     fn step(&mut self, now_ns: u64, out: &mut Outputs) {
+        self.judge(now_ns, out);
         let empty = crate::GroupState::default();
         for (name, group) in &mut self.groups {
             let known = self.state.groups.get(name).unwrap_or(&empty);

@@ -11,6 +11,7 @@ mod tell;
 use crate::attempt::{Attempt, Gather};
 use crate::controller::{Event, Outputs, Settings};
 use crate::decide::plan;
+use crate::exclusion::Excluded;
 use crate::mutation::{Mutation, planted};
 use crate::state::{Decided, GroupState};
 use seen::Seen;
@@ -20,11 +21,10 @@ use swish_protocol::bulk;
 use swish_protocol::control::{
     Lease, Member, Message, Order, Part, Report, Task, Turn, What, Which, name_hash,
 };
+use swish_protocol::exclusion::Why;
 
 /// Switches are told that they are heard every so often.
 const HEARD_NS: u64 = 500_000_000;
-/// A member that was slow stays out for so many times as long as it had been slow.
-const OUT_TIMES: u64 = 10;
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub struct MemberStatus {
     pub member: bool,
     /// With EWO: the others have sent it all that they have.
     pub sent_all: bool,
+    /// It reports, and is no member, as windows or a chain waited for it.
+    pub excluded: Option<Why>,
     /// It is in a view of another database: a newer one than all that are known.
     pub unknown: bool,
     /// Its variables lie in another way than the members' do.
@@ -72,8 +74,12 @@ pub(crate) struct Group {
     value: Option<(u32, Vec<u8>)>,
     /// A switch may join.
     joins_since_ns: Option<u64>,
-    /// Switches that were slow, until when.
+    /// Members that were not sealed in time, and are left out until then.
     out: BTreeMap<Ipv4Addr, u64>,
+    /// Switches that are kept out, as windows or the chain of the group waited for them.
+    pub excluded: BTreeMap<Ipv4Addr, Excluded>,
+    /// One of them, which this step is to remove.
+    pub waits_for: Option<Ipv4Addr>,
     began_ns: Option<u64>,
     sealed_ns: u64,
     /// Members whose death was told.
@@ -101,6 +107,8 @@ impl Group {
             value: None,
             joins_since_ns: None,
             out: BTreeMap::new(),
+            excluded: BTreeMap::new(),
+            waits_for: None,
             began_ns: None,
             sealed_ns: 0,
             told: BTreeSet::new(),
@@ -126,6 +134,7 @@ impl Group {
         self.behind = false;
         self.unknown.clear();
         self.misfits.clear();
+        self.excluded.clear();
         self.asks_nobody();
         self.sent = eventual::Sent::default();
         self.summed = fold::Summed::default();
@@ -165,7 +174,8 @@ impl Group {
         let ordered_ns = before.map_or(0, |seen| seen.ordered_ns);
         if told_ns == 0 || now_ns >= told_ns + HEARD_NS {
             told_ns = now_ns;
-            out.messages.push((from, self.order(report.incarnation, Task::Heard)));
+            let task = self.heard(now_ns, &report);
+            out.messages.push((from, self.order(report.incarnation, task)));
         }
         let asked_ns = None;
         let seen = Seen { from, heard_ns: now_ns, told_ns, ordered_ns, asked_ns, report };
@@ -224,6 +234,12 @@ impl Group {
         for seen in self.seen.values_mut() {
             seen.ordered_ns = 0;
         }
+        for (address, excluded) in &mut self.excluded {
+            let is_member = decided.members.iter().any(|it| it.address == *address);
+            if excluded.view == 0 && !is_member {
+                excluded.view = decided.number;
+            }
+        }
         for member in attempt.leaves.iter().filter(|it| !decided.members.contains(it)) {
             out.events.push(Event::Left(self.name.clone(), member.address));
         }
@@ -267,10 +283,12 @@ impl Group {
         let of = |(number, address): (u32, &Ipv4Addr)| {
             let seen = self.seen.get(address);
             let incarnation = seen.map_or(0, |seen| seen.report.incarnation);
+            let member = state.newest().is_some_and(|it| it.has(*address, incarnation));
             MemberStatus {
                 number,
                 address: *address,
-                member: state.newest().is_some_and(|it| it.has(*address, incarnation)),
+                member,
+                excluded: self.why(now_ns, *address).filter(|_| !member),
                 heard_ns: seen.map(|seen| now_ns.saturating_sub(seen.heard_ns)),
                 unknown: seen.is_some_and(|seen| self.has_unknown_view(known, &seen.report)),
                 misfit: self.misfits.contains_key(address),
@@ -312,6 +330,12 @@ impl Group {
         newest.members.iter().filter(lives).copied().collect()
     }
 
+    /// It was not sealed in time, or is excluded.
+    fn is_out(&self, now_ns: u64, switch: Ipv4Addr) -> bool {
+        self.excluded.contains_key(&switch)
+            || self.out.get(&switch).is_some_and(|until_ns| now_ns < *until_ns)
+    }
+
     /// Switches without state that report, and may be members.
     fn fresh(&self, settings: &Settings, now_ns: u64, newest: Option<&Decided>) -> Vec<Member> {
         let layout = self.layout(settings, now_ns, newest);
@@ -320,7 +344,7 @@ impl Group {
             let incarnation = seen.report.incarnation;
             let member = Member { number, address: *address, incarnation };
             let report = self.reports(settings, now_ns, &member)?;
-            let may = self.out.get(address).is_none_or(|until_ns| now_ns >= *until_ns);
+            let may = !self.is_out(now_ns, *address);
             (report.view == 0 && may && !report.leaves && Some(report.layout) == layout)
                 .then_some(member)
         };
@@ -470,10 +494,7 @@ impl Group {
         living: Vec<Member>,
     ) {
         let leaving = self.leaving(settings, now_ns, &living);
-        let leaves = |it: &Member| {
-            leaving.contains(it)
-                || self.out.get(&it.address).is_some_and(|until_ns| now_ns < *until_ns)
-        };
+        let leaves = |it: &Member| leaving.contains(it) || self.is_out(now_ns, it.address);
         let mut stays: Vec<Member> = living.iter().filter(|it| !leaves(it)).copied().collect();
         if stays.is_empty() {
             stays = living;

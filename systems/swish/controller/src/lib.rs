@@ -9,6 +9,7 @@
 mod attempt;
 mod controller;
 mod decide;
+mod exclusion;
 mod group;
 pub mod mutation;
 mod state;

@@ -98,6 +98,11 @@ impl Decided {
         self.members.iter().any(|it| it.address == address && it.incarnation == incarnation)
     }
 
+    /// Of a group with SRO.
+    pub fn is_chain(&self) -> bool {
+        self.lease.is_some()
+    }
+
     /// A bit for each member.
     pub fn bits(&self) -> u64 {
         bits(&self.members)

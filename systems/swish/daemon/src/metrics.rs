@@ -5,6 +5,10 @@ use crate::status::{SwitchStatus, status};
 use controller::shell::Kept;
 use daemon::metrics::{Kind, Text};
 
+/// See `SwitchStatus::standing`.
+const STANDINGS: [&str; 8] =
+    ["member", "joining", "excluded", "silent", "absent", "leaving", "left", "other_layout"];
+
 /// In Prometheus' text format.
 pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -> String {
     let mut text = Text::default();
@@ -43,8 +47,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
     let help = "Switches of a group, by whether they share it.";
     let mut family = text.family("stateplane_shared_controller_switches", Kind::Gauge, help);
     for group in &page.groups {
-        for standing in ["member", "joining", "silent", "absent", "leaving", "left", "other_layout"]
-        {
+        for standing in STANDINGS {
             let of = |it: &&SwitchStatus| it.standing == standing;
             let count = group.switches.iter().filter(of).count() as u64;
             family.sample(&[("group", &group.group), ("standing", &standing)], count);

@@ -115,7 +115,9 @@ fn text(event: &Event) -> String {
         Event::Died(..) => "dead: the switch reports no more",
         Event::Left(..) => "left, as an operator wanted",
         Event::Slow(..) => {
-            "removed: all others wait for this switch (`pairs`: which switch lacks what from which)"
+            "excluded for ten times slow_ms: messages between it and others do not come (`pairs`: \
+             the first lacks messages of the second). Mend these links, or look why the switch is \
+             slow; it joins by itself"
         }
         Event::Decided(..) => "decided",
         Event::Lost(..) => {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_controller::{MemberStatus, Stage};
 use swish_protocol::control::{NO_BOUND, Report};
+use swish_protocol::exclusion::Why;
 
 /// How the controller and the groups are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,9 +69,12 @@ pub struct SwitchStatus {
     pub address: Ipv4Addr,
     /// Its number as a member.
     pub number: u32,
-    /// `member`, `joining`, `silent`, `absent`, `leaving`, `left`, or `other_layout`: its
-    /// variables lie in another way than the members' do.
+    /// `member`, `joining`, `silent`, `absent`, `leaving`, `left`, `excluded`, or `other_layout`:
+    /// its variables lie in another way than the members' do.
     pub standing: String,
+    /// Why it is kept out, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excluded: Option<Why>,
     /// Of its life; 0: it was never heard of.
     pub incarnation: u32,
     /// The view that it is in; 0: none.
@@ -181,6 +185,7 @@ fn switch(rules: &Switches, group: &str, member: &MemberStatus, dead_ns: u64) ->
         (Some(report), true) if report.leaves && report.view == 0 => "left",
         (Some(report), true) if report.leaves => "leaving",
         (Some(_), true) if member.misfit => "other_layout",
+        (Some(_), true) if member.excluded.is_some() => "excluded",
         (Some(report), true) if report.chain.is_some_and(|chain| chain.copying) => "joining",
         (Some(_), true) if !member.sent_all => "joining",
         (Some(report), true) if member.member && report.view != 0 => "member",
@@ -190,6 +195,7 @@ fn switch(rules: &Switches, group: &str, member: &MemberStatus, dead_ns: u64) ->
         address: member.address,
         number: member.number,
         standing: standing.to_owned(),
+        excluded: member.excluded.clone(),
         incarnation: report.map_or(0, |it| it.incarnation),
         view: report.map_or(0, |it| it.view),
         window: report.map_or(0, |it| it.window),
@@ -223,7 +229,7 @@ mod tests {
     use crate::rules::Decided;
     use controller::shell::{Input, Outputs, Rules};
     use std::path::Path;
-    use swish_protocol::control::Message;
+    use swish_protocol::control::{ChainReport, Message};
     use swish_protocol::for_tests::report as new_report;
 
     const EXAMPLE: &str = include_str!("../../docs/controller.example.toml");
@@ -279,6 +285,50 @@ mod tests {
         let line =
             "stateplane_shared_controller_switches{group=\"main\",standing=\"other_layout\"} 1";
         assert!(metrics.lines().any(|it| it == line), "{metrics}");
+    }
+
+    /// All report so, and the decision that follows is persistent.
+    fn decide(rules: &mut Switches, now_ns: u64, reports: impl Iterator<Item = Report>) {
+        let mut out = Outputs::default();
+        for report in reports {
+            let from = SocketAddrV4::new(report.switch, 4000);
+            let bytes = Message::Report(Report { sent_ns: now_ns, ..report }).encode();
+            rules.handle(now_ns, Input::Datagram { from, bytes: &bytes }, &mut out);
+            if out.persist.take().is_some() {
+                rules.handle(now_ns, Input::Persisted, &mut out);
+            }
+        }
+    }
+
+    #[test]
+    fn an_excluded_switch_is_shown_with_the_reason() {
+        let mut rules = empty();
+        let chain = ChainReport { copying: false, waits: true, applied: 9, committed: 9 };
+        let report = |number: u8| Report { chain: Some(chain), ..report(number) };
+        let begins = (1..=4).map(|number| Report { view: 0, known: 0, ..report(number) });
+        decide(&mut rules, 10, begins);
+        let still_ms = 60_000;
+        // (The third one has not seen the newest round.)
+        let window = |number: u8| if number < 3 { 9 } else { 8 };
+        let stand = (1..=4).map(|number| Report {
+            view: 1,
+            known: 1,
+            window: window(number),
+            still_ms,
+            ..report(number)
+        });
+        decide(&mut rules, 20, stand);
+        let page = status(&rules, &Kept::default(), 20);
+        let of = |number: usize| &page.groups[0].switches[number - 1];
+        let standings: Vec<&str> = (1..=4).map(|it| of(it).standing.as_str()).collect();
+        assert_eq!(standings, ["member", "member", "excluded", "member"]);
+        let text = of(3).excluded.as_ref().expect("a reason").text();
+        let why = "10.9.0.3 is excluded from view 2 on: 10.9.0.3 lacked messages of 10.9.0.2";
+        assert!(text.starts_with(why), "{text}");
+        let metrics = rules.metrics(20, &Kept::default(), 0);
+        let line = "stateplane_shared_controller_switches{group=\"main\",standing=\"excluded\"} 1";
+        assert!(metrics.lines().any(|it| it == line), "{metrics}");
+        assert_eq!(rules.slow, 1);
     }
 
     #[test]

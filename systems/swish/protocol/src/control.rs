@@ -5,6 +5,7 @@
 //! asks for: what is lost is asked for again (`bulk`).
 
 use crate::base::{Base, Before};
+use crate::exclusion::{Excluded, Why};
 use crate::objects::Consistency;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -218,6 +219,9 @@ pub struct View {
     /// Of a group with EWO: what members have folded before they send anything in this view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
+    /// Switches that are kept out, for operators: `exclusion::MOST_TOLD` at the most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<Excluded>,
 }
 
 /// What a switch is told.
@@ -237,6 +241,9 @@ pub enum Task {
     Removed {
         /// Of that view.
         number: u32,
+        /// It is kept out. (Agents of an earlier version do not read this.)
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<Why>,
     },
     /// With EWO: the member is to tell of these lives what it has, as long as it is asked.
     Sum {
@@ -418,6 +425,7 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exclusion::{MOST_PAIRS, MOST_TOLD};
 
     fn messages() -> Vec<Message> {
         let switch = Ipv4Addr::new(255, 255, 255, 250);
@@ -425,6 +433,8 @@ mod tests {
             (0..32).map(|number| Member { number, address: switch, incarnation: u32::MAX });
         let before = (0..32).map(|at| (Ipv4Addr::new(255, 255, 254, at), u32::MAX - 1)).collect();
         let base = Base { number: 0xff_ffff, before };
+        let excluded = vec![(switch, switch); MOST_PAIRS];
+        let excluded = Excluded { switch, view: 0xff_ffff, pairs: excluded };
         let view = View {
             number: 0xff_ffff,
             members: members.collect(),
@@ -437,7 +447,9 @@ mod tests {
             joins: (0..32).collect(),
             away: true,
             base: Some(base.clone()),
+            excluded: vec![excluded.clone(); MOST_TOLD],
         };
+        let why = Why { excluded, since_ms: u64::MAX, left_ms: u64::MAX };
         let group = "main".to_owned();
         let order = |task| Message::Order(Order { group: group.clone(), incarnation: 7, task });
         let which = Which { group: name_hash(&group), number: 0xff_ffff, what: What::Source };
@@ -486,7 +498,8 @@ mod tests {
             Message::Report(chain),
             order(Task::Heard),
             order(Task::Seal { number: 9 }),
-            order(Task::Removed { number: 9 }),
+            order(Task::Removed { number: 9, why: None }),
+            order(Task::Removed { number: 9, why: Some(why) }),
             order(Task::Take(view)),
             order(Task::Sum { view: 9, before: base.before }),
             Message::Ask(which, 2400, 77),
@@ -513,6 +526,15 @@ mod tests {
             let most = if matches!(message, Message::Order(_)) { 4096 } else { MOST_BYTES };
             assert!(length <= most, "{length}: {message:?}");
         }
+    }
+
+    /// What agents of another version make of an order.
+    #[test]
+    fn reasons_may_be_absent_and_are_passed_over() {
+        let removed: Task = serde_json::from_str(r#"{"removed": {"number": 9}}"#).expect("a task");
+        assert_eq!(removed, Task::Removed { number: 9, why: None });
+        let newer = r#"{"removed": {"number": 9, "another": {"field": 1}}}"#;
+        assert_eq!(serde_json::from_str::<Task>(newer).expect("a task"), removed);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod base;
 pub mod bulk;
 pub mod control;
 pub mod eventual;
+pub mod exclusion;
 #[cfg(feature = "for-tests")]
 pub mod for_tests;
 pub mod layouts;

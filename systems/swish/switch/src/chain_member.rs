@@ -2,6 +2,7 @@
 //! views, give up what it has. Rules over a loaded object, without sockets and clocks: `controlled`
 //! gives them both.
 
+use crate::exclusion::{ExcludedLoad, Exclusions};
 use crate::membership::{Outgoing, Pace};
 use crate::strong::{Chain, ChainView};
 use dataplane::{Dataplane, Result};
@@ -43,6 +44,7 @@ pub struct ChainMember {
     moved: (u64, u64),
     report_ns: u64,
     leaves: bool,
+    exclusions: Exclusions,
 }
 
 impl ChainMember {
@@ -57,12 +59,18 @@ impl ChainMember {
             moved: (0, 0),
             report_ns: 0,
             leaves: false,
+            exclusions: Exclusions::default(),
         }
     }
 
     /// Members of the newest view, from head to tail, if this agent knows them.
     pub fn members(&self) -> Option<&[control::Member]> {
         self.members.as_deref()
+    }
+
+    /// Switches that controllers keep out.
+    pub fn excluded(&self, now_ns: u64) -> ExcludedLoad {
+        self.exclusions.load(now_ns)
     }
 
     /// The data plane has the fabric's secrets.
@@ -111,7 +119,10 @@ impl ChainMember {
         {
             match task {
                 Task::Take(view) => self.take(dataplane, now_ns, view)?,
-                Task::Removed { number } => self.removed(dataplane, number)?,
+                Task::Removed { number, why } => {
+                    self.exclusions.removed(now_ns, &self.settings.name, why);
+                    self.removed(dataplane, number)?;
+                }
                 Task::Heard | Task::Seal { .. } | Task::Sum { .. } => {}
             }
         }
@@ -181,6 +192,7 @@ impl ChainMember {
         let before = self.chain.wanted(dataplane)?;
         let number = u64::from(view.number);
         if before.as_ref().is_some_and(|it| it.number == number && is_on(it)) {
+            self.exclusions.taken(&view.excluded);
             self.members = Some(view.members);
             return Ok(());
         }
@@ -205,6 +217,7 @@ impl ChainMember {
         };
         self.chain.take_as(dataplane, &taken, self.leaves)?;
         self.known = self.known.max(view.number);
+        self.exclusions.taken(&view.excluded);
         self.members = Some(view.members);
         self.moved = (self.moved.0, now_ns);
         self.report_ns = 0;

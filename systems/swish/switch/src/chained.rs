@@ -3,6 +3,7 @@
 use crate::chain_member::ChainMember;
 use crate::config::Source;
 use crate::controlled::{Controlled, Following, lock};
+use crate::exclusion::ExcludedLoad;
 use crate::group::View;
 use crate::lives::{Lives, Others};
 use crate::load::ANEW;
@@ -52,6 +53,9 @@ pub struct ChainLoad {
     /// It is to leave the group, or has left it.
     #[serde(default)]
     pub leaves: bool,
+    /// Switches that controllers keep out.
+    #[serde(default, skip_serializing_if = "ExcludedLoad::is_empty")]
+    pub excluded: ExcludedLoad,
     /// Of its tables.
     #[serde(default)]
     pub memory_bytes: u64,
@@ -101,10 +105,10 @@ impl ChainLoad {
             notes.push(format!("{behind} batches are not at all switches, for {s} s{lacks}"));
         }
         if !self.reads && !self.leaves && self.restarted.is_empty() {
-            let why = if self.meets {
-                "members have not all agreed to begin"
-            } else {
-                "a member does not answer, or this switch joins"
+            let why = match &self.excluded.own {
+                Some(why) => why.text(),
+                None if self.meets => "members have not all agreed to begin".to_owned(),
+                None => "a member does not answer, or this switch joins".to_owned(),
             };
             notes.push(format!("packets may not read: {why}"));
         }
@@ -241,6 +245,7 @@ impl Chained {
             committed: node.committed,
             reads: node.reads_ns > now_ns,
             leaves: self.with_member(|it| it.leaves()).unwrap_or_default(),
+            excluded: self.with_member(|it| it.excluded(now_ns)).unwrap_or_default(),
             memory_bytes: self.chain.memory_bytes(&self.dataplane),
             fault: self.controlled.as_ref().and_then(|it| it.fault()),
             still_ms,

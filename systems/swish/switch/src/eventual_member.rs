@@ -159,7 +159,7 @@ impl EventualMember {
         {
             match task {
                 Task::Take(view) => self.take(dataplane, view)?,
-                Task::Removed { number } => self.removed(dataplane, number)?,
+                Task::Removed { number, .. } => self.removed(dataplane, number)?,
                 Task::Sum { view, before } => self.asked(now_ns, view, before),
                 Task::Heard | Task::Seal { .. } => {}
             }

@@ -16,6 +16,7 @@ pub mod due;
 pub mod eventual;
 mod eventual_load;
 pub mod eventual_member;
+pub mod exclusion;
 pub mod fold;
 pub mod gossip;
 pub mod group;
@@ -47,6 +48,7 @@ use eventual::EventualGroup;
 use eventual_load::Eventual;
 pub use eventual_load::{EventualLoad, RecordsLoad};
 use eventual_member::EventualMember;
+use exclusion::ExcludedLoad;
 use group::{Group, Looks, Open, STATS, View};
 use load::{GroupLoad, LATE_MS, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
@@ -332,6 +334,7 @@ impl Objects {
     fn load(&self, shared: &Shared, now_ns: u64) -> Result<Option<GroupLoad>> {
         let (group, dataplane) = (&shared.group, &self.dataplane);
         let node = group.node(dataplane)?;
+        let mut excluded = ExcludedLoad::default();
         let (members, load, leaves, still_ms) = match &shared.source {
             Source::Fixed(view) => {
                 let mut traffic = lock(&shared.traffic);
@@ -347,6 +350,7 @@ impl Objects {
                 let mut member = lock(member);
                 let Some(member) = member.windows() else { return Ok(None) };
                 let members = member.view().map(|view| view.members.clone()).unwrap_or_default();
+                excluded = member.excluded(now_ns);
                 (members, member.load(now_ns), member.leaves(), member.still_ms(now_ns))
             }
         };
@@ -369,6 +373,7 @@ impl Objects {
             fixed: matches!(shared.source, Source::Fixed(_)),
             behind: None,
             leaves,
+            excluded,
             fault: self.controlled.as_ref().and_then(|it| it.fault()),
         };
         if is_late(&found) && found.fixed {

@@ -1,5 +1,6 @@
 //! What operators are told of groups with SDW.
 
+use crate::exclusion::ExcludedLoad;
 use crate::group::{Group, View};
 use crate::tree;
 use dataplane::{Dataplane, Result};
@@ -66,6 +67,9 @@ pub struct GroupLoad {
     /// The switch is to leave the group, or has left it.
     #[serde(default)]
     pub leaves: bool,
+    /// Switches that controllers keep out.
+    #[serde(default, skip_serializing_if = "ExcludedLoad::is_empty")]
+    pub excluded: ExcludedLoad,
     /// Why the newest decision of a controller is not taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -120,7 +124,11 @@ impl GroupLoad {
             )];
         }
         if self.window == 0 {
-            let why = if self.leaves { "it left" } else { "no view has it yet" };
+            let why = match &self.excluded.own {
+                _ if self.leaves => "it left".to_owned(),
+                Some(why) => why.text(),
+                None => "no view has it yet".to_owned(),
+            };
             return vec![format!("no window: {why}. Its packets read zeros, and update nothing")];
         }
         // A switch that pauses sends nothing; one that is not ready may also be slow, or cut off.
@@ -131,7 +139,7 @@ impl GroupLoad {
         let others = self.held_up.iter().map(|switch| format!("{switch} {why}"));
         let stands = self.fixed && !self.held_up.is_empty() && self.held_ms > STANDS_MS;
         let anew = stands.then(|| format!("If a switch restarted: {ANEW}"));
-        pauses.into_iter().chain(others).chain(anew).collect()
+        pauses.into_iter().chain(others).chain(anew).chain(self.excluded.notes()).collect()
     }
 }
 
@@ -234,6 +242,7 @@ pub(crate) fn lacks(dataplane: &Dataplane, group: &Group, node: &NodeValue) -> R
 mod tests {
     use super::*;
     use c_layout::CStruct;
+    use swish_protocol::exclusion::{Excluded, Why};
 
     #[test]
     fn traffic_is_what_came_in_the_last_second() {
@@ -290,6 +299,17 @@ mod tests {
         assert!(joins.notes()[0].starts_with("no window: no view has it yet"));
         let left = GroupLoad { leaves: true, ..joins };
         assert!(left.notes()[0].starts_with("no window: it left"));
+        let [one, other] = [1, 2].map(|last| Ipv4Addr::new(10, 9, 0, last));
+        let excluded = Excluded { switch: one, view: 7, pairs: vec![(one, other)] };
+        let why = Why { excluded: excluded.clone(), since_ms: 1, left_ms: 1 };
+        let own = ExcludedLoad { own: Some(why), others: vec![] };
+        let out = GroupLoad { window: 0, excluded: own, ..none() };
+        let note = "no window: 10.9.0.1 is excluded from view 7 on: 10.9.0.1 lacked messages of";
+        assert!(out.notes()[0].starts_with(note), "{:?}", out.notes());
+        let others = ExcludedLoad { own: None, others: vec![excluded] };
+        let member = GroupLoad { excluded: others, ..none() };
+        assert!(member.notes()[0].starts_with("10.9.0.1 is excluded from view 7 on"));
+        assert!(!is_late(&member), "the group goes on");
         let shares = GroupLoad { age_ms: 4, ..none() };
         assert_eq!((shares.window_text(), shares.age_text()), ("7".into(), "4 ms".into()));
     }
@@ -314,6 +334,7 @@ mod tests {
             fixed: false,
             behind: None,
             leaves: false,
+            excluded: ExcludedLoad::default(),
             fault: None,
         }
     }

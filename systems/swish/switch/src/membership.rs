@@ -1,6 +1,7 @@
 //! A switch as a member of a group that controllers decide on (README, "Membership"): seal, report,
 //! take. Rules over a loaded object, without sockets and clocks: `controlled` gives them both.
 
+use crate::exclusion::{ExcludedLoad, Exclusions};
 use crate::group::{Caps, Group, Open, View};
 use crate::load::Traffic;
 use crate::maps::{Held, Maps};
@@ -90,6 +91,7 @@ pub struct Member {
     /// All that packets updated counts when this window begins. None: they still update.
     counts_in: Option<u64>,
     traffic: Traffic,
+    exclusions: Exclusions,
     /// Decisions taken.
     pub taken: u64,
 }
@@ -126,6 +128,7 @@ impl Member {
             leaves: false,
             counts_in: None,
             traffic: Traffic::default(),
+            exclusions: Exclusions::default(),
             taken: 0,
         })
     }
@@ -133,6 +136,11 @@ impl Member {
     /// The members of the view, if this agent knows them.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
+    }
+
+    /// Switches that controllers keep out.
+    pub fn excluded(&self, now_ns: u64) -> ExcludedLoad {
+        self.exclusions.load(now_ns)
     }
 
     /// The switch is to leave the group, or to come back.
@@ -334,7 +342,8 @@ impl Member {
             Task::Heard | Task::Sum { .. } => {}
             Task::Seal { number } => self.seal(now_ns, number),
             Task::Take(view) => self.take(dataplane, now_ns, from, view)?,
-            Task::Removed { number } => {
+            Task::Removed { number, why } => {
+                self.exclusions.removed(now_ns, &self.group.described.name, why);
                 self.known = self.known.max(number);
                 if number > self.maps.view() && self.maps.word().0 > 0 {
                     // Frames are refused from now on, also after the seal's end.
@@ -382,10 +391,11 @@ impl Member {
         }
         if begun && view.number == self.maps.view() {
             if self.view.is_none() {
-                let view = self.view_of(&view, now_ns);
-                self.group.secrets(dataplane, &view, ring)?;
-                self.view = Some(view);
+                let own = self.view_of(&view, now_ns);
+                self.group.secrets(dataplane, &own, ring)?;
+                self.view = Some(own);
             }
+            self.exclusions.taken(&view.excluded);
             return Ok(());
         }
         let sealed = self.seal.as_mut().filter(|it| it.done && it.number == view.number);
@@ -465,6 +475,7 @@ impl Member {
         self.maps.unseal();
         // (Members of the new view had no time yet to hold it up.)
         self.moved = (self.maps.progress(), now_ns);
+        self.exclusions.taken(&decided.excluded);
         self.view = Some(view);
         self.taken += 1;
         Ok(())

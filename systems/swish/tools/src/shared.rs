@@ -391,6 +391,9 @@ fn print(group: &GroupStatus) {
     for (switch, newer) in &group.ahead {
         outln!("  {switch} is in view {newer}, the database has {view}");
     }
+    for why in group.switches.iter().filter_map(|it| it.excluded.as_ref()) {
+        outln!("  {}", why.text());
+    }
     let row = |it: &SwitchStatus| {
         let report = it.report_ms.map_or("never".to_owned(), |ms| format!("{ms} ms ago"));
         let (number, view) = (it.number.to_string(), it.view.to_string());

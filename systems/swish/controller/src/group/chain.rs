@@ -4,13 +4,13 @@
 //! (`Chain.tla`). Members that stay keep their order, and one that joins is the last. Only one
 //! joins at a time, once no switch reads in a view before the newest one; it is told last.
 
-use super::{Group, OUT_TIMES};
+use super::Group;
 use crate::attempt::Attempt;
 use crate::controller::{Event, Outputs, Settings};
 use crate::mutation::{Mutation, planted};
 use crate::state::Decided;
-use std::net::Ipv4Addr;
 use swish_protocol::control::{ChainReport, Lease, Member, Report, Turn};
+use swish_protocol::exclusion::Pair;
 
 impl Group {
     /// All that the others have is there.
@@ -44,9 +44,7 @@ impl Group {
         let left = |it: &Member| reports(it).is_some_and(|it| it.leaves && it.empty);
         let stays = |it: &&Member| self.stays(settings, now_ns, newest, it) && !left(it);
         let mut stays: Vec<Member> = newest.members.iter().filter(stays).copied().collect();
-        if let Some(slow) = self.slow_in_chain(now_ns, settings, newest, out) {
-            stays.retain(|it| *it != slow);
-        }
+        stays.retain(|it| Some(it.address) != self.waits_for);
         // (The last one that has the values stays in any case.)
         if stays.len() < newest.members.len() && stays.iter().any(|it| whole(self, it)) {
             return self.remove_from_chain(now_ns, settings, newest, stays, out);
@@ -182,38 +180,17 @@ impl Group {
         }
         found
     }
+}
 
-    /// Rounds have stopped. Whoever has not seen the newest round goes, as it or the link to it is
-    /// broken; if all have, and the head has not heard so, the tail; if the head is to begin, it.
-    fn slow_in_chain(
-        &mut self,
-        now_ns: u64,
-        settings: &Settings,
-        newest: &Decided,
-        out: &mut Outputs,
-    ) -> Option<Member> {
-        let reports: Vec<&Report> =
-            newest.members.iter().filter_map(|it| self.reports(settings, now_ns, it)).collect();
-        let slow_ms = settings.slow_ns / 1_000_000;
-        let still = |it: &&Report| it.view == newest.number && it.still_ms >= slow_ms;
-        if slow_ms == 0 || reports.len() < 2 || reports.len() < newest.members.len() {
-            return None;
-        }
-        if !reports.iter().all(still) {
-            return None;
-        }
-        let at = reports.windows(2).position(|two| two[0].window > two[1].window);
-        let waits = |it: &Report| it.chain.is_some_and(|ChainReport { waits, .. }| waits);
-        let last = reports.len() - 1;
-        let (from, to) = match at {
-            Some(at) => (at, at + 1),
-            None if waits(reports[0]) => (last, 0),
-            None => (0, 0),
-        };
-        let out_of: Ipv4Addr = reports[if at.is_some() { to } else { from }].switch;
-        let pair = (reports[to].switch, reports[from].switch);
-        out.events.push(Event::Slow(self.name.clone(), out_of, vec![pair]));
-        self.out.insert(out_of, now_ns + OUT_TIMES * settings.slow_ns);
-        newest.members.iter().find(|it| it.address == out_of).copied()
+/// Rounds have stopped: the first member that has not seen the newest one lacks it of the member
+/// before it. If all have, and the head has not heard so, it is the head that lacks it, of the
+/// tail. If the head is to begin a round, it is alone.
+pub(super) fn chain_pair(reports: &[&Report]) -> Pair {
+    let waits = |it: &Report| it.chain.is_some_and(|ChainReport { waits, .. }| waits);
+    let (head, tail) = (reports[0], reports[reports.len() - 1]);
+    match reports.windows(2).find(|two| two[0].window > two[1].window) {
+        Some(two) => (two[1].switch, two[0].switch),
+        None if waits(head) => (head.switch, tail.switch),
+        None => (head.switch, head.switch),
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Sent {
 
 impl Group {
     /// The group's switches say that its variables have EWO: those with members do, if any has.
-    pub(super) fn is_eventual(&self, settings: &Settings, now_ns: u64) -> bool {
+    pub(crate) fn is_eventual(&self, settings: &Settings, now_ns: u64) -> bool {
         let alive = |it: &&super::Seen| now_ns.saturating_sub(it.heard_ns) < settings.dead_ns;
         let first = self.seen.values().filter(alive).min_by_key(|it| it.report.view == 0);
         first.is_some_and(|it| it.report.eventual.is_some())
@@ -243,7 +243,7 @@ impl Group {
             }
         }
         for (from, incarnation) in left {
-            let task = Task::Removed { number: newest.number };
+            let task = Task::Removed { number: newest.number, why: None };
             out.messages.push((from, self.order(incarnation, task)));
         }
         self.tell(now_ns, settings, newest, out);

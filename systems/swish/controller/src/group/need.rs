@@ -1,12 +1,15 @@
 //! Whether a group needs another view, and may have it: members that are dead, have not taken the
 //! decision or hold up all others; switches that are to join.
 
-use super::{Group, OUT_TIMES, Seen};
+use super::chain::chain_pair;
+use super::{Group, Seen};
 use crate::controller::{Event, Outputs, Settings};
+use crate::exclusion::Stands;
 use crate::mutation::{Mutation, planted};
 use crate::state::{Decided, GroupState};
 use std::net::Ipv4Addr;
 use swish_protocol::control::{Member, Report};
+use swish_protocol::exclusion::Pair;
 
 impl Group {
     /// With SDW and SRO: switches are in a newer view than all that are known, so the database is
@@ -141,7 +144,7 @@ impl Group {
         self.joins_since_ns = since_ns;
         let all = others.len() + living.len() >= self.switches.len();
         needed |= since_ns.is_some_and(|since| all || now_ns >= since + settings.join_ns);
-        needed | self.slow(now_ns, settings, newest, living, out)
+        needed | self.waits_for.is_some()
     }
 
     /// Living members that leave now: nothing of them is left to count. The last one stays.
@@ -166,47 +169,43 @@ impl Group {
             || self.value.as_ref().is_some_and(|(number, _)| *number == newest.number)
     }
 
-    /// A member that holds up all others is removed. It is the member in most pairs of which one
-    /// lacks messages of the other; of several such members, the last.
-    fn slow(
-        &mut self,
+    /// How long nothing has moved at the members of the newest view, and who lacks messages of
+    /// whom. None: members have not taken it, or do not all report, or a decision is under way.
+    pub(crate) fn stands(
+        &self,
         now_ns: u64,
         settings: &Settings,
-        newest: &Decided,
-        living: &[Member],
-        out: &mut Outputs,
-    ) -> bool {
-        let reports: Vec<(&Member, &Report)> = living
-            .iter()
-            .filter_map(|it| Some((it, self.reports(settings, now_ns, it)?)))
-            .collect();
-        let slow_ms = settings.slow_ns / 1_000_000;
-        let still = |(_, report): &(&Member, &Report)| {
-            report.view == newest.number && report.still_ms >= slow_ms
-        };
-        if settings.slow_ns == 0
-            || reports.len() < 2
-            || reports.len() < newest.members.len()
-            || !reports.iter().all(still)
+        state: &GroupState,
+    ) -> Option<Stands> {
+        let newest = state.newest()?;
+        let attempt = self.attempt.as_ref();
+        if attempt.is_some_and(|it| it.deciding || !newest.is_chain())
+            || self.is_eventual(settings, now_ns)
+            || self.ahead_of(now_ns, settings, newest.number).next().is_some()
         {
-            return false;
+            return None;
         }
-        let mut pairs = vec![];
-        for (member, report) in &reports {
-            for other in newest.members.iter().filter(|it| report.lacks >> it.number & 1 == 1) {
-                if other.number != member.number {
-                    pairs.push((**member, *other));
-                }
-            }
-        }
-        let score = |member: &Member| {
-            pairs.iter().filter(|(one, other)| one == member || other == member).count()
-        };
-        let worst = living.iter().max_by_key(|it| (score(it), it.number));
-        let Some(worst) = worst.filter(|it| score(it) > 0) else { return false };
-        let pairs = pairs.iter().map(|(one, other)| (one.address, other.address)).collect();
-        out.events.push(Event::Slow(self.name.clone(), worst.address, pairs));
-        self.out.insert(worst.address, now_ns + OUT_TIMES * settings.slow_ns);
-        true
+        let report =
+            |it: &Member| self.reports(settings, now_ns, it).filter(|it| it.view == newest.number);
+        let reports: Vec<&Report> = newest.members.iter().map(report).collect::<Option<_>>()?;
+        let still_ms = reports.iter().map(|it| it.still_ms).min().filter(|_| reports.len() > 1)?;
+        let pairs =
+            if newest.is_chain() { vec![chain_pair(&reports)] } else { lacking(newest, &reports) };
+        Some(Stands { still_ns: still_ms.saturating_mul(1_000_000), pairs })
     }
+
+    /// The switch's number; those that are no switches of the group have none.
+    pub(crate) fn number_of(&self, switch: Ipv4Addr) -> Option<usize> {
+        self.switches.iter().position(|it| *it == switch)
+    }
+}
+
+/// Pairs of members: windows wait for messages of the second one to the first.
+fn lacking(newest: &Decided, reports: &[&Report]) -> Vec<Pair> {
+    let of = |report: &&Report| {
+        let (switch, lacks) = (report.switch, report.lacks);
+        let others = newest.members.iter().filter(move |it| lacks >> it.number & 1 == 1);
+        others.map(|it| it.address).filter(move |it| *it != switch).map(move |it| (switch, it))
+    };
+    reports.iter().flat_map(of).collect()
 }

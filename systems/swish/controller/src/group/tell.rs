@@ -4,9 +4,44 @@ use super::Group;
 use crate::controller::{Outputs, Settings};
 use crate::mutation::{Mutation, planted};
 use crate::state::Decided;
-use swish_protocol::control::{Member, Task, View};
+use std::net::Ipv4Addr;
+use swish_protocol::control::{Member, Report, Task, View};
+use swish_protocol::exclusion::{Excluded, MOST_TOLD, Why, pairs_of};
 
 impl Group {
+    /// What tells a switch that its reports come. If it is kept out, it is told so again and again:
+    /// its agent may be another one.
+    pub(super) fn heard(&self, now_ns: u64, report: &Report) -> Task {
+        let why = self.why(now_ns, report.switch).filter(|why| why.excluded.view != 0);
+        match why.filter(|_| report.view == 0) {
+            Some(why) => Task::Removed { number: why.excluded.view, why: Some(why) },
+            None => Task::Heard,
+        }
+    }
+
+    /// Why a switch is kept out, if it is.
+    pub(super) fn why(&self, now_ns: u64, switch: Ipv4Addr) -> Option<Why> {
+        let it = self.excluded.get(&switch)?;
+        let ms = |ns: u64| ns / 1_000_000;
+        Some(Why {
+            excluded: Excluded { switch, view: it.view, pairs: pairs_of(switch, &it.pairs) },
+            since_ms: ms(now_ns.saturating_sub(it.since_ns)),
+            left_ms: ms(it.until_ns.saturating_sub(now_ns)),
+        })
+    }
+
+    /// Switches that are kept out, as members of the newest view are told.
+    fn told_of(&self, newest: &Decided) -> Vec<Excluded> {
+        let is_member = |switch| newest.members.iter().any(|it| it.address == switch);
+        let out = self.excluded.iter().filter(|(switch, it)| it.view != 0 && !is_member(**switch));
+        let told = out.map(|(switch, it)| Excluded {
+            switch: *switch,
+            view: it.view,
+            pairs: pairs_of(*switch, &it.pairs),
+        });
+        told.take(MOST_TOLD).collect()
+    }
+
     /// Switches with state of an earlier time give it up.
     pub(super) fn remove_strangers(
         &mut self,
@@ -24,11 +59,12 @@ impl Group {
             let due = now_ns >= seen.ordered_ns + settings.again_ns;
             if report.view != 0 && !newest.has(*address, report.incarnation) && due {
                 seen.ordered_ns = now_ns;
-                told.push((seen.from, report.incarnation));
+                told.push((seen.from, *address, report.incarnation));
             }
         }
-        for (from, incarnation) in told {
-            let task = Task::Removed { number: newest.number };
+        for (from, address, incarnation) in told {
+            let why = self.why(now_ns, address);
+            let task = Task::Removed { number: newest.number, why };
             out.messages.push((from, self.order(incarnation, task)));
         }
     }
@@ -57,6 +93,7 @@ impl Group {
                 told.push((seen.from, *member));
             }
         }
+        let excluded = self.told_of(newest);
         // (Those that begin a group have nothing to give each other.)
         let founded = newest.joins.len() == newest.members.len();
         let all = newest.members.iter().all(has);
@@ -82,6 +119,7 @@ impl Group {
                 },
                 away: !newest.away.is_empty(),
                 base: newest.base.clone(),
+                excluded: excluded.clone(),
             };
             out.messages.push((from, self.order(member.incarnation, Task::Take(view))));
             if let Some(seen) = self.seen.get_mut(&member.address) {

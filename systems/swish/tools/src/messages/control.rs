@@ -121,7 +121,7 @@ fn task(task: &Task) -> (&'static str, Option<u32>) {
         Task::Heard => ("heard", None),
         Task::Seal { number } => ("seal", Some(*number)),
         Task::Take(view) => ("take", Some(view.number)),
-        Task::Removed { number } => ("removed", Some(*number)),
+        Task::Removed { number, .. } => ("removed", Some(*number)),
         Task::Sum { view, .. } => ("sum", Some(*view)),
     }
 }
@@ -136,7 +136,10 @@ fn order_text(order: &Order) -> String {
         Task::Heard => "heard".to_owned(),
         Task::Seal { number } => format!("seal {number}"),
         Task::Take(view) => format!("view {} members {}", view.number, members(view).join(" ")),
-        Task::Removed { number } => format!("view {number} removed"),
+        Task::Removed { number, why: None } => format!("view {number} removed"),
+        Task::Removed { number, why: Some(why) } => {
+            format!("view {number} removed, as {},", why.excluded.text())
+        }
         Task::Sum { view, before } => format!("view {view} sum of lives {:08x}", before.number()),
     };
     format!("group {group} {text} for incarnation {incarnation}")
@@ -148,12 +151,18 @@ fn order_fields(order: &Order) -> Named {
         Task::Take(view) => Some(members(view)),
         _ => None,
     };
+    let excluded = match &order.task {
+        Task::Take(view) if !view.excluded.is_empty() => Some(view.excluded.clone()),
+        Task::Removed { why: Some(why), .. } => Some(vec![why.excluded.clone()]),
+        _ => None,
+    };
     vec![
         ("group", json!(order.group)),
         ("view", json!(number)),
         ("incarnation", json!(order.incarnation)),
         ("task", json!(name)),
         ("members", json!(of_view)),
+        ("excluded", json!(excluded)),
     ]
 }
 
@@ -190,6 +199,7 @@ mod tests {
     use crate::SwiSh;
     use std::net::Ipv4Addr;
     use swish_protocol::control::{Member, Part, Turn};
+    use swish_protocol::exclusion::{Excluded, Why};
     use trace::Messages;
 
     fn line(message: &Message) -> (&'static str, String, Fields) {
@@ -227,6 +237,7 @@ mod tests {
             joins: vec![],
             away: false,
             base: None,
+            excluded: vec![],
         };
         let order = |task| Message::Order(Order { group: "main".into(), incarnation: 7, task });
         let (name, text, fields) = line(&order(Task::Take(view)));
@@ -236,6 +247,16 @@ mod tests {
         );
         assert_eq!(fields.get("members"), Some(&json!(["10.9.0.1"])));
         assert!(line(&order(Task::Seal { number: 6 })).1.contains("main seal 6 for"));
+        let other = Ipv4Addr::new(10, 9, 0, 2);
+        let excluded = Excluded { switch: address, view: 6, pairs: vec![(other, address)] };
+        let why = Some(Why { excluded, since_ms: 1, left_ms: 2 });
+        let (_, text, fields) = line(&order(Task::Removed { number: 6, why }));
+        let because = "10.9.0.1 is excluded from view 6 on: 10.9.0.2 lacked messages of 10.9.0.1";
+        assert!(
+            text.starts_with(&format!("group main view 6 removed, as {because}, for")),
+            "{text}"
+        );
+        assert_eq!(fields.get("excluded").expect("it")[0]["switch"], "10.9.0.1");
 
         let which = Which { group: name_hash("main"), number: 5, what: What::Value };
         let (name, text, _) = line(&Message::Ask(which, 1200, 1));

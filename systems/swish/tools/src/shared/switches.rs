@@ -128,7 +128,7 @@ fn print(groups: &Groups) {
     if let Some(chain) = &groups.shared_chain {
         let ChainLoad { group, applied, committed, .. } = chain;
         outln!("  group {group}: {applied} batches, {committed} of them at all switches");
-        for note in chain.notes() {
+        for note in chain.notes().into_iter().chain(chain.excluded.notes()) {
             outln!("  group {group}: {note}");
         }
     }
