@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs STF packet tests through the kernel by the command line: systems/*/p4/*/*.stf with the app's
 # program, those of tests/ and tools/bench/setups/ with the program of the same name.
-#   scripts/packet-tests.sh BIN [FOLDER...]   BIN: `stateplane`; FOLDER: as in p4/tests/; default all
+#   scripts/packet-tests.sh BIN [FOLDER...]
+#     BIN: `stateplane`; FOLDER: as in p4/tests/ (all by default)
 set -euo pipefail
 stateplane=$1
 shift

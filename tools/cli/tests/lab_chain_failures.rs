@@ -26,6 +26,11 @@ const SOON: Duration = Duration::from_millis(100);
 
 /// A lab of so many switches that share the tables of pairs.p4, or of tally.p4.
 fn up(test: &str, folder: &Path, count: u32, program: &str) -> TestLab {
+    up_with(test, folder, count, program, "")
+}
+
+/// The same with a value of a variable of the topology, or none.
+fn up_with(test: &str, folder: &Path, count: u32, program: &str, set: &str) -> TestLab {
     let file = mesh::topology(folder, count);
     let text = std::fs::read_to_string(&file).expect("the topology");
     // (There the program has two groups.)
@@ -35,7 +40,10 @@ fn up(test: &str, folder: &Path, count: u32, program: &str) -> TestLab {
     let (_, rest) = rest.split_once("\n\n").expect("the end of it");
     std::fs::write(&file, format!("{begin}\n{middle}\n{rest}")).expect("written");
     let program = format!("program={program}");
-    let sets = ["--set", &program, "--set", "settings=commit = \"batch\""];
+    let mut sets = vec!["--set", &program, "--set", "settings=commit = \"batch\""];
+    if !set.is_empty() {
+        sets.extend(["--set", set]);
+    }
     let lab = TestLab::up(test, file.to_str().expect("UTF-8"), &sets);
     mesh::wait_for_hosts(&lab, count);
     wait_for("all switches are members", || status(&lab)["settled"] == true);
@@ -103,6 +111,15 @@ impl Running {
     }
 }
 
+/// Switches that the controller keeps out of this group.
+fn excluded(status: &Value, group: &str) -> Vec<String> {
+    let mut groups = status["groups"].as_array().into_iter().flatten();
+    let switches = groups.find(|it| it["group"] == group).map(|it| it["switches"].clone());
+    let switches = switches.unwrap_or_default();
+    let out = switches.as_array().into_iter().flatten().filter(|it| it["standing"] == "excluded");
+    out.map(|it| it["address"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
 /// The exit code of `stateplane shared` for a switch, and what it says.
 fn shared(lab: &TestLab, switch: u32, words: &[&str]) -> (Option<i32>, String) {
     let name = format!("{}-s{switch}", lab.name);
@@ -119,6 +136,59 @@ fn pause() {
 fn answers(additions: &[Addition], from: Instant, until: Instant) -> usize {
     let within = |it: &&Addition| it.was.is_some() && (from..until).contains(&it.answered);
     additions.iter().filter(within).count()
+}
+
+/// Windows and a chain of one group. The second switch has returned, so it is the chain's last one;
+/// its link to the fourth one, before it, is cut. Both exclude the same end, and say why.
+#[test]
+fn a_cut_link_costs_one_switch() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let folder = tempfile::tempdir().expect("a folder");
+    let lab = up_with("chain-cut", folder.path(), 4, "tally", "slow_ms=1000");
+    let said = |switch: u32| shared(&lab, switch, &["status"]);
+    lab.kill_now("s2");
+    lab.fail("s2");
+    wait_for("the dead is no member", || members(&status(&lab)) == [1, 3, 4]);
+    lab.restore("s2");
+    wait_for("all switches are members", || status(&lab)["settled"] == true);
+    let name = format!("{}-s1", lab.name);
+    let all = common::must(&["shared", "status", "--switch", &name, "--json"]);
+    let chain = common::json(&all)[0]["shared_chain"]["members"].clone();
+    assert_eq!(chain, serde_json::json!(["10.9.0.1", "10.9.0.3", "10.9.0.4", "10.9.0.2"]));
+
+    lab.link("down", "s2", "s4");
+    for group in ["main", "main.sro"] {
+        wait_for(&format!("s2 is excluded from {group}"), || {
+            excluded(&status(&lab), group) == ["10.9.0.2"]
+        });
+    }
+    let why = "10.9.0.2 is excluded from view ";
+    let remedy = "mend the link between 10.9.0.2 and 10.9.0.4";
+    // (To the fourth one EWO says that nothing comes from the second.)
+    for (switch, code) in [(2, 1), (1, 0), (3, 0), (4, 1)] {
+        wait_for(&format!("s{switch} says why"), || {
+            let (ended, text) = said(switch);
+            let told = |it: &&str| it.contains(why) && it.contains(remedy);
+            // (Windows and the chain each say it.)
+            ended == Some(code) && text.lines().filter(told).count() == 2
+        });
+    }
+    // The others go on.
+    let window = |status: &Value| status["groups"][0]["window"].as_u64().unwrap_or(0);
+    let before = window(&status(&lab));
+    wait_for("windows go on", || window(&status(&lab)) > before + 10);
+    let name = format!("{}-s4", lab.name);
+    common::must(&["shared", "set", "marks", "key=5", "--switch", &name]);
+    let now = status(&lab);
+    assert_eq!((members(&now), excluded(&now, "main.ewo")), (vec![1, 3, 4], vec![]), "{now}");
+
+    lab.link("up", "s2", "s4");
+    wait_for("all switches are members", || status(&lab)["settled"] == true);
+    wait_for("nobody is excluded any more", || (1..=4).all(|it| !said(it).1.contains("excluded")));
+    lab.down();
 }
 
 /// The head, the tail with another one, and all but one die at once, and come back; then the

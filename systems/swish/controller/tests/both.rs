@@ -1,5 +1,5 @@
-//! A group with SDW and SRO (docs/beside.md): if messages between two switches do not come, both
-//! consistencies go on without the same one.
+//! A group with SDW and SRO (`systems/swish/docs/beside.md`): if messages between two switches do
+//! not come, both consistencies go on without the same one.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};

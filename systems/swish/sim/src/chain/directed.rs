@@ -169,8 +169,8 @@ impl Chains<'_> {
         }
     }
 
-    /// Only a removal puts a key on the list of removed ones: a write would make the switches forget
-    /// removed keys early.
+    /// Only a removal puts a key on the list of removed ones: a write would make the switches
+    /// forget removed keys early.
     ///
     /// # Errors
     /// It is not so.
