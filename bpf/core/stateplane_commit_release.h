@@ -85,20 +85,30 @@ SP_INLINE int sp_commit_forward(struct xdp_md *xdp, __u32 port, __u32 bytes)
 	return sp_forward(port, bytes);
 }
 
-/* Drivers put their own header before a frame that they send (virtio-net: 20 bytes at the most). */
+/* Bytes that stay free before a frame that grew there. Drivers put a header before a message
+ * (virtio-net: 20 bytes at the most). Programs of other switches put more before a packet. */
 #define SP_COMMIT_SENDS_BYTES 32
+#define SP_COMMIT_LEAVES_BYTES 128
 
-/* Makes the frame so long; the caller then writes all of it. Not 0: there is no room. (Behind a
- * short packet on a veth pair there is next to none, before it there are about 180 bytes.) */
-SP_INLINE int sp_commit_resize(struct xdp_md *xdp, __u32 bytes)
+/*
+ * Makes the frame so long; the caller then writes all of it. Not 0: there is no room. It grows
+ * behind its last byte, or else before its first one, where `keeps` bytes stay free: behind a short
+ * packet on a veth pair there is next to no room, before it there are about 200 bytes. It becomes
+ * shorter at its first byte, so what it took there comes back.
+ */
+SP_INLINE int sp_commit_resize(struct xdp_md *xdp, __u32 bytes, int keeps)
 {
 	int more = (int)bytes - (int)sp_length(xdp);
 
-	if (!more || !bpf_xdp_adjust_tail(xdp, more))
+	if (!more)
 		return 0;
-	if (more < 0 || bpf_xdp_adjust_head(xdp, -more - SP_COMMIT_SENDS_BYTES))
+	if (more < 0)
+		return bpf_xdp_adjust_head(xdp, -more) && bpf_xdp_adjust_tail(xdp, more);
+	if (!bpf_xdp_adjust_tail(xdp, more))
+		return 0;
+	if (bpf_xdp_adjust_head(xdp, -more - keeps))
 		return -1;
-	return bpf_xdp_adjust_head(xdp, SP_COMMIT_SENDS_BYTES);
+	return bpf_xdp_adjust_head(xdp, keeps);
 }
 
 /* Takes the oldest ready slot, if it is still this one. 1: it is the caller's now. */
@@ -147,7 +157,7 @@ SP_INLINE int sp_commit_leave(
 #endif
 	/* (It is as long as it was when it was looked at, unless another CPU was faster.) */
 	if (!drops &&
-	    (sp_commit_resize(xdp, bytes) || sp_commit_copy(xdp, slot, index, bytes, 1))) {
+	    (sp_commit_resize(xdp, bytes, SP_COMMIT_LEAVES_BYTES) || sp_commit_copy(xdp, slot, index, bytes, 1))) {
 		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
 		return XDP_DROP;
 	}
@@ -168,10 +178,14 @@ SP_INLINE int sp_commit_fit(struct xdp_md *xdp, const struct sp_commit_slot *slo
 
 	if (slot->refused == SP_COMMIT_RUN_AGAIN) {
 		original = bpf_map_lookup_elem(&sp_commit_originals, &index);
-		return original ? sp_commit_resize(xdp, *(volatile __u32 *)&original->bytes) : 0;
+		return original ? sp_commit_resize(xdp, *(volatile __u32 *)&original->bytes,
+						   SP_COMMIT_LEAVES_BYTES) :
+				  0;
 	}
 #endif
-	return slot->refused ? 0 : sp_commit_resize(xdp, *(volatile __u16 *)&slot->bytes);
+	return slot->refused ? 0 :
+			       sp_commit_resize(xdp, *(volatile __u16 *)&slot->bytes,
+						SP_COMMIT_LEAVES_BYTES);
 }
 
 /* Tries to take the oldest ready packet, where another CPU may do the same. */
@@ -222,7 +236,8 @@ static __noinline int sp_commit_loop(struct xdp_md *xdp, __u32 cpu, __u32 stream
 	if (xdp->data_end - xdp->data != sp_length(xdp))
 		return XDP_DROP;
 	/* Short, as each copy copies it all; and not shorter than Ethernet's least. */
-	if (sp_length(xdp) > SP_COMMIT_TOKEN_BYTES && sp_commit_resize(xdp, SP_COMMIT_TOKEN_BYTES))
+	if (sp_length(xdp) > SP_COMMIT_TOKEN_BYTES &&
+	    sp_commit_resize(xdp, SP_COMMIT_TOKEN_BYTES, SP_COMMIT_LEAVES_BYTES))
 		return XDP_ABORTED;
 	token = (void *)(long)xdp->data;
 	if ((void *)(token + 1) > (void *)(long)xdp->data_end)

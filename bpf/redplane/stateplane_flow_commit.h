@@ -199,7 +199,7 @@ int sp_batch(struct xdp_md *xdp)
 		return XDP_DROP;
 	}
 	total = SP_FLOW_OUTER_BYTES + SP_BATCH_HEADER_BYTES + bytes;
-	if (sp_commit_resize(xdp, total))
+	if (sp_commit_resize(xdp, total, SP_COMMIT_LEAVES_BYTES))
 		return sp_commit_grow(xdp, work->stream);
 	batch->digest = bpf_cpu_to_be64(sp_flow_digest(batch, work->words, key_id));
 	if (sp_flow_fill_batch(xdp, settings, head, work, session->number, key_id) ||

@@ -66,7 +66,7 @@ SP_INLINE void sp_strong_advance(__u32 *generation)
 	if (sp_total_store_order)
 		SP_STRONG_STORE(*generation, *generation + 1);
 	else
-		__sync_fetch_and_add(generation, 1);
+		__sync_lock_test_and_set(generation, *generation + 1);
 	asm volatile("" ::: "memory");
 }
 

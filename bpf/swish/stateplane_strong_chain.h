@@ -442,7 +442,7 @@ int sp_strong_receive(struct xdp_md *xdp)
 		header.seq = SP_STRONG_LOAD(node->committed);
 		scratch->message[SP_STRONG_DIGEST_WORD] = 0;
 		bytes = SP_STRONG_AT + SP_STRONG_HEADER_BYTES;
-		if (bpf_xdp_adjust_tail(xdp, (int)bytes - (int)sp_length(xdp)))
+		if (sp_commit_resize(xdp, bytes, SP_COMMIT_SENDS_BYTES))
 			return XDP_ABORTED;
 	} else {
 		header.kind = SP_STRONG_BATCH;

@@ -215,7 +215,7 @@ int sp_strong_send(struct xdp_md *xdp)
 	if (!(view->standing & SP_STRONG_ON))
 		return sp_strong_end(); /* (It goes once the view has a head.) */
 	total = SP_STRONG_AT + SP_STRONG_HEADER_BYTES + bytes;
-	if (sp_commit_resize(xdp, total))
+	if (sp_commit_resize(xdp, total, SP_COMMIT_SENDS_BYTES))
 		return sp_commit_grow(xdp, work->stream);
 	header.key_id = secrets->sends & (SP_SECRETS - 1);
 	header.count = work->records;
@@ -351,7 +351,7 @@ static __noinline int sp_strong_push(struct xdp_md *xdp)
 	if (bytes < 8 || bytes > SP_STRONG_WORDS * 8)
 		return -1;
 	total = SP_STRONG_AT + SP_STRONG_HEADER_BYTES + bytes;
-	if (sp_commit_resize(xdp, total) ||
+	if (sp_commit_resize(xdp, total, SP_COMMIT_SENDS_BYTES) ||
 	    bpf_xdp_store_bytes(xdp, SP_STRONG_AT + SP_STRONG_HEADER_BYTES,
 				entry->message + SP_STRONG_HEADER_WORDS, bytes))
 		return XDP_ABORTED;

@@ -84,7 +84,7 @@ int sp_strong_tell(struct xdp_md *xdp)
 	if (!secrets || !scratch || !view || !node)
 		return XDP_ABORTED;
 	own = sp_strong_life_of(view->own);
-	if (!own || sp_commit_resize(xdp, bytes))
+	if (!own || sp_commit_resize(xdp, bytes, SP_COMMIT_SENDS_BYTES))
 		return XDP_ABORTED;
 	own->heard_ns = sp_now_ns();
 	for (int i = 0; i < SP_STRONG_MEMBERS && !to; i++) {

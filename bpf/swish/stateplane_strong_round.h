@@ -50,7 +50,7 @@ static __noinline int sp_strong_send_round(struct xdp_md *xdp, const struct sp_s
 		.batch = round,
 	};
 
-	if (!secrets || !node || sp_commit_resize(xdp, bytes))
+	if (!secrets || !node || sp_commit_resize(xdp, bytes, SP_COMMIT_SENDS_BYTES))
 		return XDP_ABORTED;
 	header.key_id = secrets->sends & (SP_SECRETS - 1);
 	/* (So that members hear of the tail also while there are no writes.) */

@@ -67,24 +67,30 @@ pub fn place(path: &Path, text: &str, field: &str) -> String {
 /// it belongs in, if that is not the whole file.
 fn line_of(text: &str, field: &str) -> Option<usize> {
     let document = DeTable::parse(text).ok()?;
-    let steps = field.split(['.', '[']).map(|step| step.trim_end_matches(']'));
     let (mut table, mut list, mut start) = (Some(document.get_ref()), None::<&DeArray<'_>>, None);
-    for step in steps {
+    let mut rest = field;
+    while !rest.is_empty() {
         let found = match (table, list) {
+            // (A key may have dots: then the longest one is meant.)
             (Some(table), _) => table
                 .iter()
-                .find(|(key, _)| key.get_ref() == step)
-                .map(|(key, value)| (key.span(), value)),
-            (_, Some(list)) => step
-                .parse()
-                .ok()
-                .and_then(|at: usize| list.get(at))
-                .map(|value| (value.span(), value)),
+                .filter_map(|(key, value)| {
+                    let after = rest.strip_prefix(key.get_ref().as_ref())?;
+                    let ends = after.is_empty() || after.starts_with(['.', '[']);
+                    ends.then_some((after, key.span(), value))
+                })
+                .min_by_key(|(after, ..)| after.len()),
+            (_, Some(list)) => rest
+                .strip_prefix('[')
+                .and_then(|rest| rest.split_once(']'))
+                .and_then(|(at, after)| Some((after, list.get(at.parse::<usize>().ok()?)?)))
+                .map(|(after, value)| (after, value.span(), value)),
             _ => None,
         };
-        let Some((span, value)) = found else { break };
+        let Some((after, span, value)) = found else { break };
         start = Some(span.start);
         (table, list) = (value.get_ref().as_table(), value.get_ref().as_array());
+        rest = after.strip_prefix('.').unwrap_or(after);
     }
     Some(line_at(text, start?))
 }
@@ -183,7 +189,7 @@ mod tests {
     fn the_line_of_a_field_is_found() {
         let text = "name = \"s1\"\n[shared.main]\nmembers = [\n  \"a\",\n  \"b\",\n]\n\
                     [[port]]\nport = 1\n[[port]]\ninterface = \"x\"\nport = 2\n\
-                    [\"a.b\"]\nc = { d = 1 }\n";
+                    [shared.\"main.b\"]\nc = { d = 1 }\n";
         let at = |field: &str| line_of(text, field);
         for (field, line) in [
             ("name", 1),
@@ -193,6 +199,7 @@ mod tests {
             ("port", 7),
             ("port[1]", 9),
             ("port[1].port", 11),
+            ("shared.main.b.c.d", 13),
             // What is missing: where it belongs.
             ("shared.main.own", 2),
             ("shared.main.members[2]", 3),

@@ -26,7 +26,7 @@ pub(crate) struct Excluded {
     /// The first view of this consistency without it; 0: it has none.
     pub view: u32,
     /// This consistency waited for it, and operators know.
-    told: bool,
+    pub told: bool,
 }
 
 /// What the members of one consistency report when nothing moves.
@@ -59,15 +59,19 @@ pub(crate) fn judge(
     let counts = |it: &&Stands| it.still_ns >= settings.slow_ns / 2;
     let broken: BTreeSet<Pair> =
         stands.iter().flatten().filter(counts).flat_map(|it| it.pairs.clone()).collect();
-    let chain = parts.iter().find_map(|(name, _)| known(name).newest().filter(|it| it.is_chain()));
+    let chain = parts.iter().find_map(|(name, part)| {
+        let newest = known(name).newest().filter(|it| it.is_chain())?;
+        Some((newest, part.only_whole(now_ns, settings, newest)))
+    });
+    let keeps = chain.and_then(|(_, whole)| whole);
     let chain: Vec<Ipv4Addr> =
-        chain.iter().flat_map(|it| &it.members).map(|it| it.address).collect();
+        chain.iter().flat_map(|(it, _)| &it.members).map(|it| it.address).collect();
     for (at, stands) in stands.iter().enumerate() {
         let Some(stands) = stands.as_ref().filter(|it| it.still_ns >= settings.slow_ns) else {
             continue;
         };
         let (_, part) = &parts[at];
-        let Some(switch) = worst(part, &stands.pairs, &broken, &chain) else { continue };
+        let Some(switch) = worst(part, &stands.pairs, &broken, &chain, keeps) else { continue };
         parts[at].1.waits_for = Some(switch);
         let until_ns = now_ns + OUT_TIMES * settings.slow_ns;
         let pairs: Vec<Pair> = broken.iter().copied().collect();
@@ -89,11 +93,13 @@ pub(crate) fn judge(
 
 /// Of the switches in the part's own pairs, the one in most broken pairs; of several, one that is
 /// excluded already; of several, the last one of the chain; else the one with the highest number.
+/// `keeps`: the only one that has the chain's values goes on with those that reach it.
 fn worst(
     part: &Group,
     own: &[Pair],
     broken: &BTreeSet<Pair>,
     chain: &[Ipv4Addr],
+    keeps: Option<Ipv4Addr>,
 ) -> Option<Ipv4Addr> {
     let rank = |switch: &Ipv4Addr| {
         let pairs = broken.iter().filter(|(one, other)| one == switch || other == switch).count();
@@ -101,5 +107,6 @@ fn worst(
         let place = chain.iter().position(|it| it == switch).unwrap_or(usize::MAX);
         (pairs, part.excluded.contains_key(switch), place, part.number_of(*switch))
     };
-    own.iter().flat_map(|(one, other)| [*one, *other]).max_by_key(rank)
+    let ends = own.iter().flat_map(|(one, other)| [*one, *other]);
+    ends.filter(|it| Some(*it) != keeps).max_by_key(rank)
 }

@@ -330,10 +330,15 @@ impl Group {
         newest.members.iter().filter(lives).copied().collect()
     }
 
-    /// It was not sealed in time, or is excluded.
+    /// It was not sealed in time.
     fn is_out(&self, now_ns: u64, switch: Ipv4Addr) -> bool {
-        self.excluded.contains_key(&switch)
-            || self.out.get(&switch).is_some_and(|until_ns| now_ns < *until_ns)
+        self.out.get(&switch).is_some_and(|until_ns| now_ns < *until_ns)
+    }
+
+    /// The group goes on without this member: a switch that only the other consistency waited for
+    /// stays a member of this one.
+    fn goes(&self, now_ns: u64, switch: Ipv4Addr) -> bool {
+        self.is_out(now_ns, switch) || self.excluded.get(&switch).is_some_and(|it| it.told)
     }
 
     /// Switches without state that report, and may be members.
@@ -344,7 +349,7 @@ impl Group {
             let incarnation = seen.report.incarnation;
             let member = Member { number, address: *address, incarnation };
             let report = self.reports(settings, now_ns, &member)?;
-            let may = !self.is_out(now_ns, *address);
+            let may = !self.is_out(now_ns, *address) && !self.excluded.contains_key(address);
             (report.view == 0 && may && !report.leaves && Some(report.layout) == layout)
                 .then_some(member)
         };
@@ -494,7 +499,7 @@ impl Group {
         living: Vec<Member>,
     ) {
         let leaving = self.leaving(settings, now_ns, &living);
-        let leaves = |it: &Member| leaving.contains(it) || self.is_out(now_ns, it.address);
+        let leaves = |it: &Member| leaving.contains(it) || self.goes(now_ns, it.address);
         let mut stays: Vec<Member> = living.iter().filter(|it| !leaves(it)).copied().collect();
         if stays.is_empty() {
             stays = living;

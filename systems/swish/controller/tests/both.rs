@@ -214,6 +214,36 @@ fn a_chain_that_goes_on_keeps_its_members() {
     assert_eq!((world.members(WINDOWS), world.members(CHAIN)), (vec![0, 2, 3], vec![0, 2, 3, 1]));
 }
 
+/// Others have begun anew, and copy. (Without the first one its values would be lost.)
+#[test]
+fn the_only_switch_with_the_values_of_the_chain_stays() {
+    let mut world = World::new([0, 2, 3, 1]);
+    for reports in &mut world.reports[1..] {
+        reports[1].chain.as_mut().expect("a chain").copying = true;
+    }
+    world.pass(2);
+    (1..4).for_each(|other| world.reports[other][0].lacks = 1);
+    world.reports[0][0].lacks = 0b1110;
+    (1..4).for_each(|other| world.reports[other][1].window = 8);
+    world.standing(0, 1000);
+    world.standing(1, 1000);
+    world.pass(20);
+    assert_eq!((world.members(WINDOWS), world.members(CHAIN)), (vec![0, 2, 3], vec![0, 3, 1]));
+}
+
+/// Windows do not wait for the head, which begins no round: it stays when they need another view.
+#[test]
+fn windows_that_go_on_keep_their_members() {
+    let mut world = World::new([0, 2, 3, 1]);
+    world.pass(2);
+    world.standing(1, 1000);
+    world.pass(20);
+    assert_eq!((world.members(WINDOWS), world.members(CHAIN)), (vec![0, 1, 2, 3], vec![2, 3, 1]));
+    (world.reports[3][0].leaves, world.reports[3][0].empty) = (true, true);
+    world.pass(50);
+    assert_eq!(world.members(WINDOWS), [0, 1, 2]);
+}
+
 /// Two links of switch 3 are cut; the chain stands later, at one of them, whose other end is last.
 #[test]
 fn an_excluded_switch_is_the_one_that_the_chain_excludes() {

@@ -40,7 +40,11 @@ pub struct Why {
 pub fn pairs_of(switch: Ipv4Addr, pairs: &[Pair]) -> Vec<Pair> {
     let own = pairs.iter().filter(|(one, other)| [one, other].contains(&&switch));
     let mut own: Vec<Pair> = own.copied().collect();
-    own.sort_by_key(|(one, other)| !pairs.contains(&(*other, *one)));
+    // (Both directions of a link stay beside each other: what is told of it is all or nothing.)
+    own.sort_by_key(|(one, other)| {
+        let peer = if *one == switch { other } else { one };
+        (!pairs.contains(&(*other, *one)), *peer)
+    });
     own.truncate(MOST_PAIRS);
     own
 }
@@ -135,6 +139,8 @@ mod tests {
         assert!(slow.remedy().ends_with("its links to 10.9.0.1, 10.9.0.2, 10.9.0.3"));
         let waits = excluded(2, &[(1, 2), (2, 4), (3, 2), (4, 2)]);
         assert_eq!(waits.remedy(), "mend the link between 10.9.0.2 and 10.9.0.4");
+        let cut_off = excluded(4, &[(1, 4), (2, 4), (3, 4), (4, 1), (4, 2), (4, 3)]);
+        assert!(cut_off.remedy().ends_with("its links to 10.9.0.1, 10.9.0.2"));
         let head = excluded(1, &[(1, 1)]);
         assert!(head.text().ends_with("as the head of the chain it began no round"));
         assert!(head.remedy().ends_with("the log of 10.9.0.1"));

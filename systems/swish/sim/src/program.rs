@@ -225,7 +225,8 @@ impl Program {
 }
 
 /// Where the storage of a program that was compiled before went, by its text and macros. Clang runs
-/// up to four times to find that. With a mistake in the headers it is the same.
+/// up to four times to find that. (A mistake in the headers hardly changes what the stack has to
+/// hold, and what fits stays fitting in a later placement.)
 type Placements = BTreeMap<(String, Vec<String>), Placement>;
 static PLACEMENTS: Mutex<Placements> = Mutex::new(BTreeMap::new());
 

@@ -343,7 +343,10 @@ impl Member {
             Task::Seal { number } => self.seal(now_ns, number),
             Task::Take(view) => self.take(dataplane, now_ns, from, view)?,
             Task::Removed { number, why } => {
-                self.exclusions.removed(now_ns, &self.group.described.name, why);
+                // (It may be a late one, of a time before this view.)
+                if number > self.maps.view() || self.maps.word().0 == 0 {
+                    self.exclusions.removed(now_ns, &self.group.described.name, why);
+                }
                 self.known = self.known.max(number);
                 if number > self.maps.view() && self.maps.word().0 > 0 {
                     // Frames are refused from now on, also after the seal's end.

@@ -24,7 +24,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         figure: "SwiSh, packet path",
         title: "what a packet costs when its state is shared",
         quick: "1 min",
-        full: "3 min",
+        full: "6 min",
         shows: "\
             CPU time of a packet in a firewall, a rate limiter and a detector whose state is \
             shared, over that in the same programs with state of their own",

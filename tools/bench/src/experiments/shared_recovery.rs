@@ -24,8 +24,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     page: Page {
         figure: "SwiSh, Figure 6",
         title: "how soon windows go on when switches die",
-        quick: "2 min",
-        full: "6 min",
+        quick: "3 min",
+        full: "15 min",
         shows: "\
             from the death of one to three of four switches, and from the moment at which the \
             controller finds the first one dead, to the next window at all others, for sketches of \

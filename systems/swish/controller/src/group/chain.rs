@@ -9,6 +9,7 @@ use crate::attempt::Attempt;
 use crate::controller::{Event, Outputs, Settings};
 use crate::mutation::{Mutation, planted};
 use crate::state::Decided;
+use std::net::Ipv4Addr;
 use swish_protocol::control::{ChainReport, Lease, Member, Report, Turn};
 use swish_protocol::exclusion::Pair;
 
@@ -17,6 +18,17 @@ impl Group {
     fn is_whole(&self, settings: &Settings, now_ns: u64, member: &Member) -> bool {
         let whole = |it: &Report| it.view != 0 && it.chain.is_some_and(|chain| !chain.copying);
         self.reports(settings, now_ns, member).is_some_and(whole)
+    }
+
+    /// The switch that alone has all: without it the chain's values are lost.
+    pub fn only_whole(
+        &self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+    ) -> Option<Ipv4Addr> {
+        let mut whole = newest.members.iter().filter(|it| self.is_whole(settings, now_ns, it));
+        whole.next().filter(|_| whole.next().is_none()).map(|it| it.address)
     }
 
     /// It reports, and has or is to be given what the others have.
