@@ -145,7 +145,7 @@ fn rows(run: &Run, counted: &[Counted], rows: &mut Vec<Row>) {
             it.messages * f64::from(FULL_BYTES) + bare * f64::from(BARE_BYTES)
         });
         let row = Row::value(format!("{}: bytes each way", run.what), "", bytes, 0, "B");
-        let goal = Goal::AtMost(1.1 * DENSE_BYTES);
+        let goal = Goal::AtMost((1.1 * DENSE_BYTES).floor());
         rows.push(if run.dense { row.with_goal(goal) } else { row });
     }
 }
