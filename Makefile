@@ -43,7 +43,7 @@ test: root lint ## everything that decides whether a change may land
 	@scripts/need-bpf.sh test
 	scripts/run-tests.sh all
 
-bench: root build ## the papers' evaluations, repeated: writes out/bench/index.html (QUICK=1: in a quarter of an hour)
+bench: root build ## the papers' evaluations, repeated: writes out/bench/index.html (QUICK=1: in an hour)
 	@scripts/need-bpf.sh bench
 	cargo build --release --locked --quiet -p bench
 	target/release/stateplane-bench all $(if $(QUICK),--quick)

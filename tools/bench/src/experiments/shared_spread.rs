@@ -62,6 +62,7 @@ const PERIOD_US: u32 = 2_000;
 const SNAPSHOT_PERIOD_US: u32 = 10_000;
 /// SDW decides at most three windows late: some 24 of an attacker's packets.
 const MOST: f64 = 1.05;
+const MOST_WINDOWS: f64 = 3.0;
 
 /// One that blocks.
 struct Blocker {
@@ -108,6 +109,8 @@ struct Run {
     mbps: f64,
     /// How late blocks are, of those that are on all switches.
     late_ms: Vec<f64>,
+    /// Sources that either one switch would block or these four do, but not both.
+    differing: usize,
     /// A controller's rounds.
     rounds_per_s: f64,
 }
@@ -125,6 +128,7 @@ impl Run {
             "one_switch": self.leak.one_switch,
             "mbps": self.mbps,
             "late_ms": self.late_ms,
+            "differing": self.differing,
             "rounds_per_s": self.rounds_per_s,
         })
     }
@@ -148,8 +152,11 @@ fn one(context: &Context, blocker: &Blocker, rate: u32, seed: u64) -> Result<Run
     let lost = lost(&ledger, network.blocked_packets()?);
     let allowed = plan.count() as u64 / 200;
     ensure!(lost <= allowed, "{}: {lost} of {} packets were lost", blocker.name, plan.count());
-    let late_ms = outcomes(&plan, &ledger).iter().filter_map(verdict::Outcome::detect_ms).collect();
-    Ok(Run { leak: leak(&plan, &ledger), mbps, late_ms, rounds_per_s })
+    let outcomes = outcomes(&plan, &ledger);
+    let late_ms = outcomes.iter().filter_map(verdict::Outcome::detect_ms).collect();
+    let differs = |it: &&verdict::Outcome| it.omniscient_ns.is_some() != it.everywhere();
+    let differing = outcomes.iter().filter(differs).count();
+    Ok(Run { leak: leak(&plan, &ledger), mbps, late_ms, differing, rounds_per_s })
 }
 
 fn run(context: &Context) -> Result<Outcome> {
@@ -181,6 +188,17 @@ fn run(context: &Context) -> Result<Outcome> {
         lines.push(Line::new(blocker.name, points));
     }
     for (blocker, runs) in BLOCKERS.iter().zip(&all) {
+        let differing: Vec<f64> = runs.iter().flatten().map(|run| run.differing as f64).collect();
+        let what = format!("{}: sources that one switch blocks and not all, or else", blocker.name);
+        outcome.rows.push(Row::value(what, "", summary(&differing), 0, ""));
+        if blocker.way.is_none() {
+            let late_ms = runs.iter().flatten().flat_map(|run| &run.late_ms);
+            let latest = late_ms.copied().fold(0.0, f64::max) * 1000.0 / f64::from(PERIOD_US);
+            let what = format!("{}: the latest block of all runs", blocker.name);
+            let row = Row::value(what, "", summary(&[latest]), 2, "windows");
+            let judged = blocker.name == "SDW";
+            outcome.rows.push(if judged { row.with_goal(Goal::AtMost(MOST_WINDOWS)) } else { row });
+        }
         let Some(last) = runs.last() else { continue };
         let mut over: Vec<f64> = last.iter().flat_map(Run::over).collect();
         over.sort_by(f64::total_cmp);
