@@ -2,12 +2,15 @@
 //! write through all of them: what was answered stays, and each addition counts once. Needs root.
 //! Waits for timers.
 
+#[path = "common/chaos.rs"]
+mod chaos;
 mod common;
 #[path = "lab_shared_failures/mesh.rs"]
 mod mesh;
 #[path = "common/pairs.rs"]
 mod pairs;
 
+use chaos::Chaos;
 use common::{TestLab, env_number, one_at_a_time, skip, wait_for};
 use mesh::status;
 use pairs::{Addition, Prober, Truth, Writer};
@@ -93,13 +96,6 @@ impl Running {
         let reasons = ["forged", "faults", "malformed", "table_full", "too_many"];
         self.lab.is_clean("swish", &switches, &reasons);
         all
-    }
-
-    fn kill(&self, dead: &[u32]) -> Instant {
-        let killed = Instant::now();
-        dead.iter().for_each(|number| self.lab.kill_now(&format!("s{number}")));
-        dead.iter().for_each(|number| self.lab.fail(&format!("s{number}")));
-        killed
     }
 
     fn settle(&self) {
@@ -203,7 +199,7 @@ fn writes_go_on_without_the_dead() {
     let mut run = Running::begin(up("chain-dead", folder.path(), 4, "pairs"), 4);
     for dead in [&[1][..], &[4, 3], &[1, 2, 3]] {
         pause();
-        let killed = run.kill(dead);
+        let killed = chaos::kill(&run.lab, dead);
         let living = run.living(dead);
         wait_for("the dead are no members", || members(&status(&run.lab)) == living);
         let removed = killed.elapsed();
@@ -285,7 +281,7 @@ fn counters_stand_beside_the_chain() {
     let names: Vec<_> = groups.iter().filter_map(|it| it["group"].as_str()).collect();
     assert_eq!(names, ["main", "main.ewo", "main.sro"]);
     pause();
-    run.kill(&[2]);
+    chaos::kill(&run.lab, &[2]);
     wait_for("the dead is no member", || members(&status(&run.lab)) == [1, 3]);
     pause();
     run.lab.restore("s2");
@@ -309,21 +305,6 @@ fn counters_stand_beside_the_chain() {
     run.lab.down();
 }
 
-/// What a round of chaos does. Switches and links by number.
-#[derive(Clone, Debug)]
-enum Chaos {
-    /// These die at once; the controller, too, half-way through their removal.
-    Kills { dead: Vec<u32>, controller: bool },
-    /// One after the other, and the first is back before the last dies.
-    Rolls { dead: Vec<u32> },
-    /// Only the agent dies: packets go on.
-    Agent { of: u32, ms: u64 },
-    /// All links of a switch are down for so long: it lives, and may read until its lease is over.
-    CutOff { of: u32, ms: u64 },
-    /// A link is down for so long; at 2 s one of its ends is removed.
-    Cut { one: u32, other: u32, ms: u64 },
-}
-
 fn drawn(rng: &mut StdRng, count: u32) -> Chaos {
     let mut all: Vec<u32> = (1..=count).collect();
     all.shuffle(rng);
@@ -338,56 +319,7 @@ fn drawn(rng: &mut StdRng, count: u32) -> Chaos {
     }
 }
 
-impl Running {
-    fn chaos(&self, rng: &mut StdRng, chaos: &Chaos) {
-        let sleep = |ms: u64| std::thread::sleep(Duration::from_millis(ms));
-        match chaos {
-            Chaos::Kills { dead, controller } => {
-                self.kill(dead);
-                sleep(rng.random_range(0..250));
-                if *controller {
-                    self.lab.kill_daemon("controller", "controller");
-                    sleep(rng.random_range(0..500));
-                    self.lab.restart_daemon("controller", "controller");
-                }
-                sleep(rng.random_range(0..1500));
-                dead.iter().for_each(|number| self.lab.restore(&format!("s{number}")));
-            }
-            Chaos::Rolls { dead } => {
-                for number in dead {
-                    self.kill(&[*number]);
-                    sleep(rng.random_range(0..800));
-                    self.lab.restore(&format!("s{number}"));
-                    sleep(rng.random_range(0..400));
-                }
-            }
-            Chaos::Agent { of, ms } => {
-                self.lab.kill_daemon(&format!("s{of}"), "switch");
-                sleep(*ms);
-                self.lab.restart_daemon(&format!("s{of}"), "switch");
-            }
-            Chaos::CutOff { of, ms } => {
-                let others: Vec<String> =
-                    self.living(&[*of]).iter().map(|it| format!("s{it}")).collect();
-                let own = format!("s{of}");
-                for other in others.iter().map(String::as_str).chain(["controller"]) {
-                    self.lab.link("down", &own, other);
-                }
-                sleep(*ms);
-                for other in others.iter().map(String::as_str).chain(["controller"]) {
-                    self.lab.link("up", &own, other);
-                }
-            }
-            Chaos::Cut { one, other, ms } => {
-                self.lab.link("down", &format!("s{one}"), &format!("s{other}"));
-                sleep(*ms);
-                self.lab.link("up", &format!("s{one}"), &format!("s{other}"));
-            }
-        }
-    }
-}
-
-/// Labs of 3 to 6 switches, each for ten rounds. ROUNDS, SEED: how many, and which ones.
+/// Labs of 4 to 8 switches, each for ten rounds. ROUNDS, SEED: how many, and which ones.
 #[test]
 #[ignore = "minutes"]
 fn what_was_answered_stays_in_chaos() {
@@ -401,13 +333,13 @@ fn what_was_answered_stays_in_chaos() {
     let mut rng = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().expect("a folder");
     for first in (0..rounds).step_by(10) {
-        let count = rng.random_range(3..=6);
+        let count = rng.random_range(4..=8);
         let mut run = Running::begin(up("chain-chaos", folder.path(), count, "pairs"), count);
         for round in first..rounds.min(first + 10) {
             let chaos = drawn(&mut rng, count);
             println!("round {round} with {count} switches: {chaos:?}");
             std::thread::sleep(Duration::from_millis(rng.random_range(0..500)));
-            run.chaos(&mut rng, &chaos);
+            chaos.happen(&run.lab, count, &mut rng);
             run.settle();
             let answered: usize =
                 run.check().iter().flatten().filter(|it| it.was.is_some()).count();

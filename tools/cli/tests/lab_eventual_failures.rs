@@ -3,13 +3,22 @@
 
 #[path = "common/cells.rs"]
 mod cells;
+#[path = "common/chaos.rs"]
+mod chaos;
 mod common;
+#[path = "lab_eventual_failures/hosts.rs"]
+mod hosts;
 #[path = "lab_shared_failures/mesh.rs"]
 mod mesh;
 
 use cells::{Cells, Host, add, all_write, converge, read};
-use common::{TestLab, skip, wait_for};
+use chaos::Chaos;
+use common::{TestLab, env_number, skip, wait_for};
+use hosts::{Hosts, SENT, Truth};
 use mesh::status;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Mutex;
@@ -18,15 +27,22 @@ use std::time::{Duration, Instant};
 const TOPOLOGY: &str = "../../systems/swish/lab/failures.toml";
 const GROUPS: [&str; 3] = ["main", "sets", "other"];
 const ALL: [u64; 4] = [1, 2, 3, 4];
+const NAMES: [&str; 4] = ["s1", "s2", "s3", "s4"];
 /// One lab at a time: all share two cores.
 static LAB: Mutex<()> = Mutex::new(());
 
 /// A lab of four switches that share eventual.p4's variables.
 fn up(folder: &Path) -> TestLab {
-    let file = mesh::with_groups(folder, 4, &GROUPS, "gossip_ms = 100\n");
-    let sets = ["--set", "program=eventual"];
-    let lab = TestLab::up("eventual-dead", file.to_str().expect("UTF-8"), &sets);
-    mesh::wait_for_hosts(&lab, 4);
+    up_with("eventual-dead", folder, 4, 16)
+}
+
+/// The same of so many switches, with so many slots.
+fn up_with(test: &str, folder: &Path, count: u32, slots: u32) -> TestLab {
+    let file = mesh::with_groups(folder, count, &GROUPS, "gossip_ms = 100\n");
+    let slots = format!("kind=SLOTS={slots}");
+    let sets = ["--set", "program=eventual", "--set", &slots];
+    let lab = TestLab::up(test, file.to_str().expect("UTF-8"), &sets);
+    mesh::wait_for_hosts(&lab, count);
     settle(&lab);
     lab
 }
@@ -74,20 +90,20 @@ impl Running {
     fn links(&self, state: &str, of: &str) {
         self.lab.links(state, of, &["s1", "s2", "s3", "s4", "controller"]);
     }
+}
 
-    /// Lives of the group with counters, that have slots at a switch.
-    fn lives(&self, switch: &str) -> u32 {
-        let text = self.lab.metrics(switch);
-        let name = "stateplane_switch_shared_lives{group=\"main\"} ";
-        let lives = text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
-        lives.unwrap_or_else(|| panic!("{switch}: {text}"))
-    }
+/// Lives of the group with counters, that have slots at a switch.
+fn lives(lab: &TestLab, switch: &str) -> u32 {
+    let text = lab.metrics(switch);
+    let name = "stateplane_switch_shared_lives{group=\"main\"} ";
+    let lives = text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+    lives.unwrap_or_else(|| panic!("{switch}: {text}"))
+}
 
-    /// No switch has dropped what it must not.
-    fn is_clean(&self) {
-        let reasons = ["forged", "faults", "malformed", "no_slot", "cell_stuck"];
-        self.lab.is_clean("swish", &["s1", "s2", "s3", "s4"], &reasons);
-    }
+/// No switch has dropped what it must not.
+fn is_clean(lab: &TestLab, switches: &[&str]) {
+    let reasons = ["forged", "faults", "malformed", "no_slot", "cell_stuck"];
+    lab.is_clean("swish", switches, &reasons);
 }
 
 #[test]
@@ -146,8 +162,8 @@ fn switches_die_and_return() {
     common::must(&["shared", "join", "--switch", &name]);
     settle(&run.lab);
     run.converge(&[1, 2, 3, 4]);
-    run.is_clean();
-    assert_eq!(["s1", "s2", "s3", "s4"].map(|it| run.lives(it)), [5; 4]);
+    is_clean(&run.lab, &NAMES);
+    assert_eq!(NAMES.map(|it| lives(&run.lab, it)), [5; 4]);
     run.lab.down();
 }
 
@@ -171,11 +187,74 @@ fn slots_are_given_back() {
         others.iter().for_each(|it| run.lab.restore(it));
         settle(&run.lab);
         // Four members, the base, and half of what they leave.
-        wait_for("few lives have slots", || others.iter().all(|it| run.lives(it) <= 11));
+        wait_for("few lives have slots", || others.iter().all(|it| lives(&run.lab, it) <= 11));
     }
     run.write(&ALL);
     run.converge(&ALL);
-    println!("lives with slots: {:?}", ["s1", "s2", "s3", "s4"].map(|it| run.lives(it)));
-    run.is_clean();
+    println!("lives with slots: {:?}", NAMES.map(|it| lives(&run.lab, it)));
+    is_clean(&run.lab, &NAMES);
     run.lab.down();
+}
+
+fn drawn(rng: &mut StdRng, count: u32) -> Chaos {
+    let mut all: Vec<u32> = (1..=count).collect();
+    all.shuffle(rng);
+    let some = rng.random_range(1..count) as usize;
+    let (one, other) = (all[0], all[1]);
+    match rng.random_range(0..12) {
+        0..4 => Chaos::Kills { dead: all[..some].to_vec(), controller: rng.random_bool(0.4) },
+        4..6 => Chaos::Rolls { dead: all[..some.min(3)].to_vec() },
+        6 => Chaos::Agent { of: one, ms: rng.random_range(0..500) },
+        7 => Chaos::Controller { ms: rng.random_range(0..1500) },
+        8..10 => Chaos::CutOff { of: one, ms: rng.random_range(50..3000) },
+        10 => Chaos::Cut { one, other, ms: rng.random_range(300..4000) },
+        _ => Chaos::Lossy { one, other },
+    }
+}
+
+/// A round of chaos while hosts write. All switches come to read the same, and what they must.
+fn round_of(lab: &TestLab, rng: &mut StdRng, chaos: &Chaos, count: u32, truth: &mut Truth) {
+    let hosts = Hosts::begin(lab, count, rng.random_range(0..1 << 20));
+    std::thread::sleep(SENT + Duration::from_millis(rng.random_range(100..1000)));
+    let deaths = chaos.happen(lab, count, rng);
+    settle(lab);
+    std::thread::sleep(Duration::from_millis(200));
+    let ledgers = hosts.end();
+    settle(lab);
+    truth.add(&ledgers, &deaths);
+    let (may, kept) = truth.check(truth.converged(lab, count), &ledgers, &deaths);
+    println!("  {kept} of the {may} that may be lost are kept");
+    let switches: Vec<String> = (1..=count).map(|it| format!("s{it}")).collect();
+    let switches: Vec<&str> = switches.iter().map(String::as_str).collect();
+    is_clean(lab, &switches);
+    // (The members, the base, and half of what the members leave of 3 * count slots. Then there is
+    // room for the new lives of all but one, in the next round.)
+    let has_room = |it: &&str| lives(lab, it) <= 2 * count + 1;
+    wait_for("few lives have slots", || switches.iter().all(has_room));
+}
+
+/// Labs of 4 to 8 switches, each for ten rounds. ROUNDS, SEED: how many, and which ones.
+#[test]
+#[ignore = "minutes"]
+fn nothing_of_the_living_is_lost_in_chaos() {
+    if skip() {
+        return;
+    }
+    let _one = LAB.lock();
+    let rounds = env_number("ROUNDS").unwrap_or(10);
+    let seed = env_number("SEED").unwrap_or_else(|| rand::random_range(0..1_000_000));
+    println!("SEED={seed} ROUNDS={rounds}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let folder = tempfile::tempdir().expect("a folder");
+    for first in (0..rounds).step_by(10) {
+        let count = rng.random_range(4..=8);
+        let lab = up_with("eventual-chaos", folder.path(), count, 3 * count);
+        let mut truth = Truth::default();
+        for round in first..rounds.min(first + 10) {
+            let chaos = drawn(&mut rng, count);
+            println!("round {round} with {count} switches: {chaos:?}");
+            round_of(&lab, &mut rng, &chaos, count, &mut truth);
+        }
+        lab.down();
+    }
 }

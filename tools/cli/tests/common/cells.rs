@@ -1,6 +1,7 @@
 //! Hosts that write to cells of eventual.p4 through their switches, and what they must read.
 
 use crate::common::{TestLab, scrambled, wait_for};
+use lab::netns::Netns;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
@@ -29,9 +30,13 @@ pub struct Host(UdpSocket);
 
 impl Host {
     pub fn of(lab: &TestLab, number: u64) -> Host {
-        let node = format!("h{number}");
-        let socket = lab.netns(&node).run(|| UdpSocket::bind("0.0.0.0:0")).expect("a socket");
-        socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a timeout");
+        Host::within(&lab.netns(&format!("h{number}")), Duration::from_secs(2))
+    }
+
+    /// One that waits so long for an answer.
+    pub fn within(netns: &Netns, patience: Duration) -> Host {
+        let socket = netns.run(|| UdpSocket::bind("0.0.0.0:0")).expect("a socket");
+        socket.set_read_timeout(Some(patience)).expect("a timeout");
         Host(socket)
     }
 
