@@ -227,13 +227,12 @@ fn round_of(lab: &TestLab, rng: &mut StdRng, chaos: &Chaos, count: u32, truth: &
     let switches: Vec<String> = (1..=count).map(|it| format!("s{it}")).collect();
     let switches: Vec<&str> = switches.iter().map(String::as_str).collect();
     is_clean(lab, &switches);
-    // (The members, the base, and half of what the members leave of 3 * count slots. Then there is
-    // room for the new lives of all but one, in the next round.)
-    let has_room = |it: &&str| lives(lab, it) <= 2 * count + 1;
-    wait_for("few lives have slots", || switches.iter().all(has_room));
 }
 
-/// Labs of 4 to 8 switches, each for ten rounds. ROUNDS, SEED: how many, and which ones.
+/// Room for eight members, and for seven that die in each of five rounds.
+const SLOTS: u32 = 48;
+
+/// Labs of 4 to 8 switches, each for five rounds. ROUNDS, SEED: how many, and which ones.
 #[test]
 #[ignore = "minutes"]
 fn nothing_of_the_living_is_lost_in_chaos() {
@@ -246,11 +245,11 @@ fn nothing_of_the_living_is_lost_in_chaos() {
     println!("SEED={seed} ROUNDS={rounds}");
     let mut rng = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().expect("a folder");
-    for first in (0..rounds).step_by(10) {
+    for first in (0..rounds).step_by(5) {
         let count = rng.random_range(4..=8);
-        let lab = up_with("eventual-chaos", folder.path(), count, 3 * count);
+        let lab = up_with("eventual-chaos", folder.path(), count, SLOTS);
         let mut truth = Truth::default();
-        for round in first..rounds.min(first + 10) {
+        for round in first..rounds.min(first + 5) {
             let chaos = drawn(&mut rng, count);
             println!("round {round} with {count} switches: {chaos:?}");
             round_of(&lab, &mut rng, &chaos, count, &mut truth);
