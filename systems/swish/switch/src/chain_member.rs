@@ -120,7 +120,7 @@ impl ChainMember {
             match task {
                 Task::Take(view) => self.take(dataplane, now_ns, view)?,
                 Task::Removed { number, why } => {
-                    self.exclusions.removed(now_ns, &self.settings.name, why);
+                    self.exclusions.removed(now_ns, &self.settings.name, number, why);
                     self.removed(dataplane, number)?;
                 }
                 Task::Heard | Task::Seal { .. } | Task::Sum { .. } => {}
@@ -192,7 +192,7 @@ impl ChainMember {
         let before = self.chain.wanted(dataplane)?;
         let number = u64::from(view.number);
         if before.as_ref().is_some_and(|it| it.number == number && is_on(it)) {
-            self.exclusions.taken(&view.excluded);
+            self.exclusions.taken(view.number, &view.excluded);
             self.members = Some(view.members);
             return Ok(());
         }
@@ -217,7 +217,7 @@ impl ChainMember {
         };
         self.chain.take_as(dataplane, &taken, self.leaves)?;
         self.known = self.known.max(view.number);
-        self.exclusions.taken(&view.excluded);
+        self.exclusions.taken(view.number, &view.excluded);
         self.members = Some(view.members);
         self.moved = (self.moved.0, now_ns);
         self.report_ns = 0;

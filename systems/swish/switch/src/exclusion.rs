@@ -34,11 +34,17 @@ pub(crate) struct Exclusions {
     /// When, and why this switch is kept out.
     own: Option<(u64, Why)>,
     others: Vec<Excluded>,
+    /// The newest view that the switch was a member of.
+    view: u32,
 }
 
 impl Exclusions {
-    /// The switch is no member of the group, and is kept out if there is a reason for that.
-    pub fn removed(&mut self, now_ns: u64, group: &str, why: Option<Why>) {
+    /// From view `number` on the switch is no member of the group. If there is a reason, it is kept
+    /// out. A message from before the switch's own view is late, and says nothing.
+    pub fn removed(&mut self, now_ns: u64, group: &str, number: u32, why: Option<Why>) {
+        if number <= self.view {
+            return;
+        }
         self.others.clear();
         let known = self.own.take().map(|(_, why)| why.excluded);
         if let Some(why) = why {
@@ -49,9 +55,9 @@ impl Exclusions {
         }
     }
 
-    /// The switch is a member, and these are kept out.
-    pub fn taken(&mut self, others: &[Excluded]) {
-        *self = Exclusions { own: None, others: others.to_vec() };
+    /// The switch is a member of this view, and `others` are kept out.
+    pub fn taken(&mut self, view: u32, others: &[Excluded]) {
+        *self = Exclusions { own: None, others: others.to_vec(), view };
     }
 
     /// For operators.
@@ -77,16 +83,18 @@ mod tests {
         let why = Why { excluded: excluded.clone(), since_ms: 10, left_ms: 3_000 };
         let mut told = Exclusions::default();
         assert!(told.load(0).is_empty());
-        told.removed(1_000_000_000, "main", Some(why));
+        told.removed(1_000_000_000, "main", 7, Some(why.clone()));
         let own = told.load(2_500_000_000).own.expect("a reason");
         assert_eq!((own.since_ms, own.left_ms), (1_510, 1_500));
         assert_eq!(told.load(9_000_000_000).own.map(|it| it.left_ms), Some(0));
-        told.taken(std::slice::from_ref(&excluded));
+        told.taken(8, std::slice::from_ref(&excluded));
         let load = told.load(9_000_000_000);
         assert_eq!((load.own.clone(), load.others.clone()), (None, vec![excluded]));
         let note = load.notes().next().expect("a note");
         assert!(note.ends_with("mend the link between 10.9.0.1 and 10.9.0.2. It joins by itself"));
-        told.removed(9_000_000_000, "main", None);
+        told.removed(9_000_000_000, "main", 7, Some(why));
+        assert_eq!(told.load(9_000_000_000), load, "a late message");
+        told.removed(9_000_000_000, "main", 9, None);
         assert!(told.load(9_000_000_000).is_empty());
     }
 }

@@ -343,10 +343,7 @@ impl Member {
             Task::Seal { number } => self.seal(now_ns, number),
             Task::Take(view) => self.take(dataplane, now_ns, from, view)?,
             Task::Removed { number, why } => {
-                // (It may be a late one, of a time before this view.)
-                if number > self.maps.view() || self.maps.word().0 == 0 {
-                    self.exclusions.removed(now_ns, &self.group.described.name, why);
-                }
+                self.exclusions.removed(now_ns, &self.group.described.name, number, why);
                 self.known = self.known.max(number);
                 if number > self.maps.view() && self.maps.word().0 > 0 {
                     // Frames are refused from now on, also after the seal's end.
@@ -398,7 +395,7 @@ impl Member {
                 self.group.secrets(dataplane, &own, ring)?;
                 self.view = Some(own);
             }
-            self.exclusions.taken(&view.excluded);
+            self.exclusions.taken(view.number, &view.excluded);
             return Ok(());
         }
         let sealed = self.seal.as_mut().filter(|it| it.done && it.number == view.number);
@@ -478,7 +475,7 @@ impl Member {
         self.maps.unseal();
         // (Members of the new view had no time yet to hold it up.)
         self.moved = (self.maps.progress(), now_ns);
-        self.exclusions.taken(&decided.excluded);
+        self.exclusions.taken(decided.number, &decided.excluded);
         self.view = Some(view);
         self.taken += 1;
         Ok(())
