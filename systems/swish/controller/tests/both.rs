@@ -3,44 +3,24 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use swish_controller::{Controller, Decided, Event, GroupState, Input, Outputs, State};
-use swish_protocol::control::{
-    ChainReport, Lease, Member, Message, Order, Report, Task, Turn, View,
-};
+use swish_controller::{Controller, Event, Input, Outputs, State};
+use swish_protocol::control::{ChainReport, Lease, Message, Order, Report, Task, View};
 use swish_protocol::exclusion::{Excluded, Why};
 use swish_protocol::for_tests;
 use swish_protocol::layouts::phase;
 
+#[path = "common/decided.rs"]
+mod decided;
 #[path = "common/settings.rs"]
 mod settings;
 
+use decided::decided;
 use settings::{LEASE_MS, MS, address, settings};
 
 /// What controllers call the variables with SDW, and those with SRO.
 const WINDOWS: &str = "main";
 const CHAIN: &str = "main.sro";
 const VIEW: u32 = 4;
-
-fn member(number: u32) -> Member {
-    Member { number, address: address(number), incarnation: 7 }
-}
-
-fn decided(members: &[u32], lease: Option<Lease>) -> GroupState {
-    let decided = Decided {
-        number: VIEW,
-        members: members.iter().copied().map(member).collect(),
-        joins: vec![],
-        lacks: vec![],
-        turn: Turn::Go,
-        window: 1,
-        extra: vec![],
-        counted: BTreeMap::new(),
-        lease,
-        away: vec![],
-        base: None,
-    };
-    GroupState { views: vec![decided] }
-}
 
 /// Four switches. A switch that has returned is the last of the chain.
 struct World {

@@ -3,21 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_controller::mutation::{self, Mutation};
-use swish_controller::{
-    Controller, Decided, Event, GroupState, Input, Outputs, Stage, State, plan,
-};
+use swish_controller::{Controller, Event, GroupState, Input, Outputs, Stage, State, plan};
 use swish_protocol::control::{Member, Message, Report, Task, Turn, View};
 use swish_protocol::for_tests;
 use swish_protocol::layouts::phase;
 
+#[path = "common/decided.rs"]
+mod decided;
 #[path = "common/settings.rs"]
 mod settings;
 
+use decided::{decided, member};
 use settings::{MS, address, settings};
-
-fn member(number: u32) -> Member {
-    Member { number, address: address(number), incarnation: 7 }
-}
 
 fn report(number: u32, view: u32, window: u64, phase: u64, whole: u64) -> Report {
     let stateless = for_tests::report(address(number), 7);
@@ -26,20 +23,7 @@ fn report(number: u32, view: u32, window: u64, phase: u64, whole: u64) -> Report
 
 /// Members 0 to 3, in view 4, which began in window 1.
 fn state() -> GroupState {
-    let decided = Decided {
-        number: 4,
-        members: (0..4).map(member).collect(),
-        joins: vec![],
-        lacks: vec![],
-        turn: Turn::Go,
-        window: 1,
-        extra: vec![],
-        counted: BTreeMap::new(),
-        lease: None,
-        away: vec![],
-        base: None,
-    };
-    GroupState { views: vec![decided] }
+    decided(&[0, 1, 2, 3], None)
 }
 
 fn planned(reports: &[Report], joins: &[Member]) -> swish_controller::Plan {
