@@ -25,8 +25,8 @@ pub(crate) struct Excluded {
     pub pairs: Vec<Pair>,
     /// The first view of this consistency without it; 0: it has none.
     pub view: u32,
-    /// This consistency waited for it, and operators know.
-    pub told: bool,
+    /// This consistency waited for it. (Operators were told so once.)
+    pub waited_for: bool,
 }
 
 /// What the members of one consistency report when nothing moves.
@@ -79,12 +79,12 @@ pub(crate) fn judge(
         let others = parts.iter_mut().filter(|(_, it)| !it.is_eventual(settings, now_ns));
         for (_, part) in others {
             let pairs = pairs.clone();
-            let new = Excluded { since_ns: now_ns, until_ns, pairs, view: 0, told: false };
+            let new = Excluded { since_ns: now_ns, until_ns, pairs, view: 0, waited_for: false };
             part.excluded.entry(switch).or_insert(new).until_ns = until_ns;
         }
         let (name, part) = &mut parts[at];
         if let Some(excluded) = part.excluded.get_mut(&switch)
-            && !std::mem::replace(&mut excluded.told, true)
+            && !std::mem::replace(&mut excluded.waited_for, true)
         {
             out.events.push(Event::Slow((*name).clone(), switch, pairs));
         }

@@ -338,7 +338,7 @@ impl Group {
     /// The group goes on without this member: a switch that only the other consistency waited for
     /// stays a member of this one.
     fn goes(&self, now_ns: u64, switch: Ipv4Addr) -> bool {
-        self.is_out(now_ns, switch) || self.excluded.get(&switch).is_some_and(|it| it.told)
+        self.is_out(now_ns, switch) || self.excluded.get(&switch).is_some_and(|it| it.waited_for)
     }
 
     /// Switches without state that report, and may be members.
