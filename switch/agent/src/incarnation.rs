@@ -137,6 +137,9 @@ mod tests {
             Config::parse(&path, &text.replace(&format!("{directory:?}"), "\"file\""), &[])
                 .expect("good");
         let error = next_at(&config, 0, START_OF_2025_MS).expect_err("no directory").to_string();
-        assert!(error.contains(": state_directory: ") && error.contains("file"), "{error}");
+        assert!(
+            error.contains("s1.toml: line 3: state_directory: ") && error.contains("file"),
+            "{error}"
+        );
     }
 }

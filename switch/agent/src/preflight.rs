@@ -142,10 +142,8 @@ mod tests {
         let wide = text.replace("switch_id", "hosts_mtu = 65535\nswitch_id");
         let found = problems(&parse(&wide), 220);
         let narrow = found.iter().find(|it| it.contains("too_big"));
-        assert!(
-            narrow.is_some_and(|it| it.starts_with("s1.toml: line 7: port[0].interface: port 1 (lo)")),
-            "{found:?}"
-        );
+        let start = "s1.toml: line 7: port[0].interface: port 1 (lo)";
+        assert!(narrow.is_some_and(|it| it.starts_with(start)), "{found:?}");
     }
 
     #[test]
