@@ -17,7 +17,9 @@ for directory in "${folders[@]}"; do
   for program in "$directory"*.p4; do
     name=$(basename "$program" .p4)
     cases=("$directory"*.stf)
-    case $directory in */tests/ | */setups/) cases=("$directory$name".stf "$directory$name"-*.stf) ;; esac
+    case $directory in
+      */tests/ | */setups/) cases=("$directory$name".stf "$directory$name"-*.stf) ;;
+    esac
     existing=()
     for case in "${cases[@]}"; do [ -e "$case" ] && existing+=("$case"); done
     [ "${#existing[@]}" -gt 0 ] || continue

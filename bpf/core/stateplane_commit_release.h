@@ -157,7 +157,8 @@ SP_INLINE int sp_commit_leave(
 #endif
 	/* (It is as long as it was when it was looked at, unless another CPU was faster.) */
 	if (!drops &&
-	    (sp_commit_resize(xdp, bytes, SP_COMMIT_LEAVES_BYTES) || sp_commit_copy(xdp, slot, index, bytes, 1))) {
+	    (sp_commit_resize(xdp, bytes, SP_COMMIT_LEAVES_BYTES) ||
+	     sp_commit_copy(xdp, slot, index, bytes, 1))) {
 		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
 		return XDP_DROP;
 	}

@@ -47,8 +47,8 @@ enum { SP_STRONG_NO_COPY, SP_STRONG_COPY_LACKS, SP_STRONG_COPY_GIVEN };
 #define SP_STRONG_LOAD(place) (*(volatile __typeof__(place) *)&(place))
 #define SP_STRONG_STORE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
 
-/* The CPU that has the lock writes what others read without it: before what follows, and after what
- * stands before. (Only processors that reorder stores need a barrier for that.) */
+/* Stores a word that other CPUs read without the lock. They see earlier stores before it, and later
+ * ones after it. (Only processors that reorder stores need a barrier for that.) */
 SP_INLINE void sp_strong_publish(__u64 *place, __u64 value)
 {
 	asm volatile("" ::: "memory");
@@ -59,7 +59,7 @@ SP_INLINE void sp_strong_publish(__u64 *place, __u64 value)
 	asm volatile("" ::: "memory");
 }
 
-/* The same for a record's generation, which becomes the next one. */
+/* Adds one to a record's generation, with the same order of stores. */
 SP_INLINE void sp_strong_advance(__u32 *generation)
 {
 	asm volatile("" ::: "memory");

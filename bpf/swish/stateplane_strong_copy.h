@@ -146,7 +146,8 @@ int sp_strong_give(struct xdp_md *xdp)
 		.resender = SP_STRONG_NO_MEMBER,
 	};
 
-	if (!secrets || !scratch || !view || !node || sp_commit_resize(xdp, bytes, SP_COMMIT_SENDS_BYTES))
+	if (!secrets || !scratch || !view || !node ||
+	    sp_commit_resize(xdp, bytes, SP_COMMIT_SENDS_BYTES))
 		return XDP_ABORTED;
 	if (!sp_strong_lock(node))
 		return sp_strong_refuse(SP_STRONG_STAT_BUSY);

@@ -179,7 +179,7 @@ static __noinline __u64 sp_strong_tag(const __u64 *message, __u64 addresses, __u
 
 SP_INLINE void sp_strong_outer(__u8 *data, __u32 from, __u32 to, __u32 bytes)
 {
-	/* Of what is written below, but for the checksum. */
+	/* The sum of the header's words that are written below; the checksum counts as 0. */
 	__u32 sum = 0x4500 + (bytes - 14) + 0x4000 + (64 << 8 | 17) + (bpf_ntohl(from) >> 16) +
 		    (bpf_ntohl(from) & 0xffff) + (bpf_ntohl(to) >> 16) + (bpf_ntohl(to) & 0xffff);
 

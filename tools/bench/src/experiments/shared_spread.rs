@@ -189,7 +189,8 @@ fn run(context: &Context) -> Result<Outcome> {
     }
     for (blocker, runs) in BLOCKERS.iter().zip(&all) {
         let differing: Vec<f64> = runs.iter().flatten().map(|run| run.differing as f64).collect();
-        let what = format!("{}: sources that one switch blocks and not all, or else", blocker.name);
+        let what =
+            format!("{}: sources that only one of them blocks: one switch, all four", blocker.name);
         outcome.rows.push(Row::value(what, "", summary(&differing), 0, ""));
         if blocker.way.is_none() {
             let late_ms = runs.iter().flatten().flat_map(|run| &run.late_ms);
